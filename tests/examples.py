@@ -14,6 +14,6 @@ _FULL = 100
 _FEWEST = 5
 
 
-def examples(full: int) -> int:
-    """The number for a test that draws ``full`` examples with the profile `full`, in proportion."""
-    return max(_FEWEST, full * settings().max_examples // _FULL)
+def examples(full: int, most: int = 1_000_000) -> int:
+    """The number for a test that draws ``full`` examples with the profile `full`, in proportion; at most ``most``."""
+    return min(most, max(_FEWEST, full * settings().max_examples // _FULL))

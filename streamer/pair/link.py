@@ -27,8 +27,8 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from streamer.pair.sealing import (
+    CHANCE_BYTES,
     HEAD_BYTES,
-    NONCE_BYTES,
     REST_BYTES,
     SHORTEST_KEY,
     TAG_BYTES,
@@ -38,6 +38,7 @@ from streamer.pair.sealing import (
     Seals,
     StrangerError,
     check_head,
+    greeting_of,
     read_rest,
     seals_of,
 )
@@ -108,7 +109,7 @@ class Link:
     - ``listen`` or ``connect``: the address to listen on, or that of the other one; exactly one of them. Of a host name that
       has several addresses, the first is listened on.
     - ``key``: what both share, at least `SHORTEST_KEY` bytes.
-    - ``name``: one ASCII character, which differs between the two.
+    - ``name``: one ASCII character, which differs between the two; ``authority``: that of both.
     - ``on_frame``, ``on_up``, ``on_down``: called on the event loop, the last one with the reason. They may call `send`.
       What they raise ends `run`.
 
@@ -123,6 +124,7 @@ class Link:
         connect: Address | None = None,
         key: bytes,
         name: str,
+        authority: str,
         tls: ssl.SSLContext | None = None,
         on_frame: Callable[[pb.Frame], None],
         on_up: Callable[[], None],
@@ -142,6 +144,7 @@ class Link:
         self._connect = connect
         self._key = key
         self._name = name.encode("ascii")
+        self._authority = authority
         self._tls = tls
         self._on_frame = on_frame
         self._on_up = on_up
@@ -279,12 +282,12 @@ class Link:
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_dialing: bool) -> Seals:
         """Exchange greetings and proofs. Raises `StrangerError` if the other end is not the other one of the pair."""
-        mine = Greeting(self._name, os.urandom(NONCE_BYTES))
+        mine = greeting_of(self._name, os.urandom(CHANCE_BYTES), self._key, self._authority)
         if is_dialing:
             writer.write(mine.packed)
         try:
             check_head(await reader.readexactly(HEAD_BYTES))
-            theirs = read_rest(await reader.readexactly(REST_BYTES), mine)
+            theirs = read_rest(await reader.readexactly(REST_BYTES), mine, self._key, self._authority)
         except MisfitError:
             if not is_dialing:
                 await _greet_and_linger(reader, writer, mine)

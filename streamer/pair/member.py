@@ -63,6 +63,8 @@ class Identity(NamedTuple):
     version: str
     sessions: Mapping[str, str] = {}
     """By endpoint, what has to be the same at both, so that a broker takes them for one client."""
+    authority: str = ""
+    """That of both. Pairs of one fleet may have one key."""
 
 
 class OwnStreamer(Protocol):
@@ -129,6 +131,7 @@ class Member:
         self._timing = timing
         self._streamer = streamer
         self._key = key
+        self._aside_key = hmac.digest(key, _ASIDE + identity.authority.encode(), "sha256")
         self._seen_aside = 0, 0
         self._proved_s = -math.inf  # when something was heard beside the link that nobody could have recorded
         self.refused_aside = 0
@@ -448,7 +451,7 @@ class Member:
             self._act(self.lease.receive(heartbeat, now_s))
 
     def _tag_aside(self, packed: bytes) -> bytes:
-        return hmac.digest(self._key, _ASIDE + packed, "sha256")[:TAG_BYTES]
+        return hmac.digest(self._aside_key, packed, "sha256")[:TAG_BYTES]
 
     async def until_stored(self, within_s: float) -> None:
         """Wait until the other side has written what it was told: it would send again what has been delivered since."""

@@ -83,7 +83,9 @@ class Paired:
         self._is_leaving = False
         self._accepting: dict[str, bool] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        identity = Identity(FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__, _sessions(config))
+        identity = Identity(
+            FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__, _sessions(config), config.authority
+        )
         timing = Timing(wait_s=pair.wait_s)
         self.member = Member(
             identity,
@@ -100,6 +102,7 @@ class Paired:
             connect=None if pair.listens else pair.address,
             key=pair.key(),
             name=identity.name,
+            authority=config.authority,
             tls=pair.context(),
             on_frame=self.member.on_frame,
             on_up=self.member.on_up,

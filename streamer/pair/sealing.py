@@ -1,12 +1,15 @@
 """Proves that what comes over the link of a pair is from the other one, complete and not old. Pure: chance is passed in.
 
-    greeting  = magic, version, name of the sender, 32 random bytes
+    greeting  = magic, version, name of the sender, nonce: 16 random bytes and two short tags over them
     proof     = tag over both greetings
     frame     = length of the payload, tag; payload, tag
 
 - The one that has connected speaks first, and proves itself first: greeting, greeting, its proof, the other one's, frames.
 - Each direction of each connection has a key of its own: an HMAC-SHA256 over the sender's name and both greetings, with the
   key that both share. So nothing from another connection or from the other direction proves anything.
+- The tags of a nonce say of which authority the sender is, to whoever has the key: a fleet may have one key for all of its
+  pairs, and one that dials the wrong address must not get what another pair has. In versions before, a nonce is 32 random
+  bytes: then nothing is known of the authority, and the key is enough.
 - A tag is an HMAC-SHA256, cut to 16 bytes, over a counter that is not sent and the bytes. So what is forged, missing,
   doubled or swapped is found, and nothing after it is good.
 - A length has a tag of its own: a changed one would make its receiver wait for bytes that never come.
@@ -24,6 +27,7 @@ VERSION: Final = 1
 
 SHORTEST_KEY: Final = 16
 NONCE_BYTES: Final = 32
+CHANCE_BYTES: Final = 16
 TAG_BYTES: Final = 16
 
 _MAGIC = b"uS-pair\n"
@@ -68,11 +72,33 @@ def check_head(head: bytes) -> None:
         raise MisfitError(f"it speaks version {version} of the protocol of a pair, this one version {VERSION}")
 
 
-def read_rest(rest: bytes, mine: Greeting) -> Greeting:
-    """Return the other one's greeting, whose head is checked. Raises `MisfitError` if it has the name of this one."""
+def greeting_of(name: bytes, chance: bytes, secret: bytes, authority: str) -> Greeting:
+    """Return a greeting. ``chance``: `CHANCE_BYTES` random bytes."""
+    says_it, authority_tag = _nonce_tags(chance, secret, authority)
+    return Greeting(name, chance + says_it + authority_tag)
+
+
+def read_rest(rest: bytes, mine: Greeting, secret: bytes, authority: str) -> Greeting:
+    """Return the other one's greeting, whose head is checked.
+
+    Raises `MisfitError` if it has the name of this one, or the key and another authority.
+    """
     if rest[:1] == mine.name:
         raise MisfitError("it has the same place in the pair as this one, or sends back what this one says")
-    return Greeting(rest[:1], rest[1:])
+    theirs = Greeting(rest[:1], rest[1:])
+    says_it, authority_tag = _nonce_tags(theirs.nonce[:CHANCE_BYTES], secret, authority)
+    said, said_authority = theirs.nonce[CHANCE_BYTES : -len(authority_tag)], theirs.nonce[-len(authority_tag) :]
+    if hmac.compare_digest(said, says_it) and not hmac.compare_digest(said_authority, authority_tag):
+        raise MisfitError("it has the key, and another authority: it is one of another pair")
+    return theirs
+
+
+def _nonce_tags(chance: bytes, secret: bytes, authority: str) -> tuple[bytes, bytes]:
+    """Return what proves that the sender of a nonce says its authority, and that it is this one."""
+    size = (NONCE_BYTES - CHANCE_BYTES) // 2
+    texts = b"uS-pair says its authority", b"uS-pair authority " + authority.encode()
+    says_it, authority_tag = (hmac.digest(secret, hmac.digest(secret, text, "sha256") + chance, "sha256") for text in texts)
+    return says_it[:size], authority_tag[:size]
 
 
 class Seal:

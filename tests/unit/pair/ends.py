@@ -37,6 +37,7 @@ class End:
         host: str = HOST,
         key: bytes = KEY,
         name: str = "",
+        authority: str = "gw",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.frames: list[pb.Frame] = []
@@ -47,6 +48,7 @@ class End:
             connect=None if connect is None else (host, connect),
             key=key,
             name=name or ("b" if listen is None else "a"),
+            authority=authority,
             tls=tls,
             on_frame=lambda frame: self.answer(frame),
             on_up=lambda: self.events.append("up"),

@@ -60,16 +60,18 @@ class Station:
         self.foreign: dict[str, set[str]] = {}  # nodes by endpoint
         self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
         self.has_stepped_back = False
+        self.authority = "gw"
 
     async def start(self) -> None:
         self.at_work = asyncio.Event()
-        identity = Identity(self.name, self._config, "1")
+        identity = Identity(self.name, self._config, "1", authority=self.authority)
         self.member = Member(identity, self.path.with_name("pair.json"), self._clock, TIMING, self, key=KEY, prefer_s=0.5)
         where = "listen" if self.name == FIRST else "connect"
         self.link = link = Link(
             **{where: self._address},  # type: ignore[arg-type]
             key=KEY,
             name=self.name,
+            authority=self.authority,
             on_frame=self.member.on_frame,
             on_up=self.member.on_up,
             on_down=self.member.on_down,

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+from pathlib import Path
 
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.unit.pair.stations import TIMING, Stations
@@ -48,3 +49,23 @@ async def test_what_strangers_say_beside_the_link_and_what_is_replayed_changes_n
     first.member.hear_aside(said[0])  # authentic, and an answer to nothing
     assert (second.member.lease.is_active, first.member.lease.epoch) == heard
     assert first.works
+
+
+async def test_a_pair_of_another_authority_with_the_same_key_is_not_heard(stations: Stations, tmp_path: Path) -> None:
+    """All pairs of a fleet may be on one network."""
+    first = stations.first
+    (tmp_path / "others").mkdir()
+    others = Stations(tmp_path / "others")
+    for each in (others.first, others.second):
+        each.authority = "another"
+        await each.start()
+    await until(lambda: first.works and others.first.works, "both pairs work")
+    said: list[bytes] = []
+    others.second.aside.append(said.append)
+    await until(lambda: len(said) > 2, "something is said")
+    for payload in said:
+        first.member.hear_aside(payload)
+    assert first.member.refused_aside == len(said)
+    assert first.works
+    for each in (others.first, others.second):
+        await each.kill()

@@ -325,7 +325,8 @@ async def test_a_client_without_a_certificate_has_no_link(port: int, certificate
     ],
 )
 def test_options_that_make_no_link_are_refused(options: dict[str, object], reason: str) -> None:
-    given: dict[str, object] = {"key": KEY, "name": "a", "on_frame": print, "on_up": print, "on_down": print} | options
+    given: dict[str, object] = {"key": KEY, "name": "a", "authority": "gw"}
+    given |= dict.fromkeys(("on_frame", "on_up", "on_down"), print) | options
     with pytest.raises(ValueError, match=reason):
         Link(**given)  # type: ignore[arg-type]  # what the parameters say
 

@@ -50,6 +50,25 @@ async def test_one_that_speaks_something_else_is_refused_and_disturbs_nobody(por
         assert first.frames == []
 
 
+async def test_one_of_another_pair_that_has_the_same_key_is_refused_and_both_say_so(port: int) -> None:
+    """Somebody has dialled a wrong address: it must not get what this pair has, nor take the place of the right one."""
+    async with linked(port) as (first, second):
+        async with End(connect=port, authority="another").running() as wrong:
+            await until(lambda: "another authority" in wrong.link.problem, "it knows why")
+        assert first.link.refused >= 1
+        first.link.send(numbered(1))
+        await second.gets(1)
+        assert first.events == second.events == ["up"]
+        assert wrong.events == []
+
+
+async def test_one_that_listens_for_another_pair_is_refused_as_well(port: int) -> None:
+    async with End(listen=port, authority="another").running() as listens, End(connect=port).running() as end:
+        await until(lambda: "another authority" in end.link.problem, "it knows why")
+        await until(lambda: listens.link.refused > 1, "it tries again")
+    assert listens.events == end.events == []
+
+
 @pytest.mark.parametrize("said", [HTTP, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", TLS_CLIENT_HELLO])
 async def test_a_server_that_is_not_the_other_one_gets_no_link(port: int, said: bytes, patience: None) -> None:
     async with accepting(port) as accepted, End(connect=port).running() as end:

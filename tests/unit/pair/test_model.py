@@ -3,6 +3,7 @@ each other."""
 
 from collections import Counter
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,11 @@ DELAYS = [f"delay {seconds} {name}" for seconds in (0.0, 0.1, 0.45, 1.0, 1.5) fo
 SLOW = [f"delay {seconds} {name}" for seconds in (0.0, 0.1) for name in "ab"]
 seconds = st.sampled_from([0.05, 0.1, 0.3, 0.5, 0.9, 1.1, 1.6, 3.1, 11.0])
 rates = st.tuples(st.sampled_from([0.95, 1.0, 1.05]), st.sampled_from([0.95, 1.0, 1.05]))
+
+MOST_EXAMPLES = 600
+"""A history of some minutes takes a tenth of a second to live: with more, a test would not end in time."""
+
+pytestmark = pytest.mark.timeout(600)
 
 History = list[tuple[str, float]]
 
@@ -108,20 +114,20 @@ def played(history: History, of: tuple[float, float]) -> World:
 
 
 @given(histories(CRASHES, PAUSES, CUTS, ONE_WAY, BROKER, THIEVES, DELAYS, DISKS, HANDOVERS), rates)
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(300, MOST_EXAMPLES))
 def test_whatever_fails_nothing_that_was_accepted_is_lost(history: History, of: tuple[float, float]) -> None:
     played(history, of)
 
 
 @given(histories(PAUSES, BROKER, THIEVES, SLOW, HANDOVERS), rates)
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, MOST_EXAMPLES))
 def test_while_nothing_crashes_and_the_link_holds_nothing_comes_twice(history: History, of: tuple[float, float]) -> None:
     said = Counter(message for message, _, _ in played(history, of).said)
     assert {message for message, times in said.items() if times > 1} == set()
 
 
 @given(histories(DELAYS), rates)
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, MOST_EXAMPLES))
 @example([("delay 0.5 a", 0.1), ("delay 0.5 b", 30.0)], (1.0, 1.0))
 @example([("delay 1.5 a", 0.1), ("delay 1.5 b", 30.0), ("delay 0.0 a", 0.1), ("delay 0.0 b", 30.0)], (0.95, 1.05))
 def test_a_jump_of_the_round_trip_costs_a_bounded_pause(history: History, of: tuple[float, float]) -> None:
@@ -129,7 +135,7 @@ def test_a_jump_of_the_round_trip_costs_a_bounded_pause(history: History, of: tu
 
 
 @given(histories(THIEVES, BROKER), rates)
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(50, MOST_EXAMPLES))
 def test_the_end_of_a_session_at_a_broker_changes_no_role(history: History, of: tuple[float, float]) -> None:
     world = World(of)
     world.run(2.0)
