@@ -75,8 +75,12 @@ def message_lines(rows: Sequence[dict[str, Any]], id_: bytes, config: Path | Non
     for index, row in enumerate(own):
         yield from [""] if index else []
         yield from as_table(list(_record_rows(row)))
-    if any(row["outcome"] in FAILURES for row in own):
-        yield from ("", f"its dead letter: streamer dead-letters show --config {config or 'FILE'} {format_id(id_)}")
+    last = {(row["streamer"], row["route"], _uri(row, "sink")): row for row in sorted(own, key=_ended)}
+    if any(row["outcome"] in FAILURES for row in last.values()):
+        command = f"streamer dead-letters show --config {config or 'FILE'} {format_id(id_)}"
+        yield from ("", f"its dead letter, unless somebody has redriven or purged it: {command}")
+    elif any(row["outcome"] in FAILURES for row in own):
+        yield from ("", "it failed first, and its dead letter was redriven")
     if any(row["msg_type"] == "request" for row in own) and not answers:
         yield from ("", "no Response to it passed here")
     for row in answers:
@@ -98,7 +102,7 @@ def _record_rows(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "ttl", "none" if row["ttl_ms"] is None else f"{row['ttl_ms']} ms"
     yield "waited", _length(row["queue_wait_us"])
     yield "latency", _length(row["latency_us"])
-    yield "retries", f"{row['retries']}{', may have left before' if row['redelivered'] else ''}"
+    yield "retries", f"{row['retries']}{', redelivered' if row['redelivered'] else ''}"
     yield "priority", row["priority"]
     yield "payload", f"{row['payload_bytes']} bytes"
     if row["req_id"] is not None:

@@ -37,7 +37,7 @@ def test_everything_about_a_request_and_its_response_is_shown(run: Run, folder: 
     assert facts["sink"] == "//cloud/B0/1/10"
     assert facts["endpoints"] == "from vehicle (zenoh) to cloud (mqtt5)"
     assert facts["ttl"] == "500 ms"
-    assert facts["retries"] == "2, may have left before"
+    assert facts["retries"] == "2, redelivered"
     assert facts["traceparent"] == trace
     assert "duplicate (ALREADY_EXISTS)" in second
     assert head_and_third.startswith("its Response:\n")
@@ -49,8 +49,32 @@ def test_a_failure_says_where_its_dead_letter_is(run: Run, folder: Path) -> None
     record = failed(0, msg_type="request")
     write_part(folder, [record])
     lines = run("find", format_id(record["msg_id"]))[1].splitlines()
-    assert f"its dead letter: streamer dead-letters show --config FILE {format_id(record['msg_id'])}" in lines
+    command = f"streamer dead-letters show --config FILE {format_id(record['msg_id'])}"
+    assert f"its dead letter, unless somebody has redriven or purged it: {command}" in lines
     assert "no Response to it passed here" in lines
+
+
+def test_after_a_redrive_no_letter_is_named_that_is_gone(run: Run, folder: Path) -> None:
+    record = failed(0)
+    arrived = record | {"seq": 1, "ts": record["ts"] + 100, "outcome": "delivered", "ucode": "OK", "redelivered": True}
+    write_part(folder, [record, arrived])
+    out = run("find", format_id(record["msg_id"]))[1]
+    assert "dead-letters show" not in out
+    assert "may have left" not in out
+    assert out.splitlines()[-1] == "it failed first, and its dead letter was redriven"
+
+
+def test_of_two_copies_that_failed_the_letter_that_is_left_is_named(run: Run, folder: Path) -> None:
+    """One went over another route, and its failure is not undone by what arrived there."""
+    record = failed(0)
+    elsewhere = failed(1, msg_id=record["msg_id"], route="up-too")
+    arrived = record | {"seq": 2, "ts": record["ts"] + 100, "outcome": "delivered", "ucode": "OK", "redelivered": True}
+    again = record | {"seq": 3, "ts": record["ts"] + 200}
+    for rows, is_named in (([record, elsewhere, arrived], True), ([record, arrived, again], True)):
+        for old in folder.rglob("*.parquet"):
+            old.unlink()
+        write_part(folder, rows)
+        assert ("dead-letters show" in run("find", format_id(record["msg_id"]))[1]) is is_named
 
 
 @pytest.mark.parametrize(("hours_after", "is_found"), [(-3, False), (-1, True), (0, True), (24, True), (26, False)], ids=str)

@@ -78,7 +78,7 @@ def test_a_message_is_shown_with_everything_that_its_record_says() -> None:
     assert facts["id"] == format_id(QUESTION)
     assert facts["outcome"] == "delivered (OK) at 2026-11-21T12:30:00.001000Z"
     assert facts["endpoints"] == "from vehicle (zenoh) to cloud (mqtt5)"
-    assert (facts["ttl"], facts["retries"], facts["sink"]) == ("100 ms", "2, may have left before", "-")
+    assert (facts["ttl"], facts["retries"], facts["sink"]) == ("100 ms", "2, redelivered", "-")
 
 
 def test_a_failed_message_is_shown_with_the_way_to_its_dead_letter() -> None:
