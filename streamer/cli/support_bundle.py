@@ -34,11 +34,12 @@ import yaml
 from streamer import __version__
 from streamer.cli.running import API, DaemonAddress, NotAskedError, add_options, answered, daemon_of, opened
 from streamer.cli.text import CONFIG_VARIABLE, DEFAULT_CONFIG, add_json, complain, document_out, lines_out, reason_of
-from streamer.config.load import ConfigError, load, warnings
+from streamer.config.load import ConfigError, inserted, load, warnings
 from streamer.config.models import Config
 from streamer.config.secrets import WITHHELD, is_secret_file, redacted, without_given
 from streamer.config.shown import cohort, fingerprint, shown
 from streamer.config.token import token_file
+from streamer.config.yaml import LONG
 from streamer.journal.sqlite import CorruptFileError, FileError
 from streamer.journal.summary import summary
 from streamer.uprotocol.form import FORM
@@ -50,6 +51,7 @@ WITHIN_S = 10.0
 _LINES = 5000
 _LOG = "log.txt"
 _PAIR = "pair.json"
+_RUNNING = "config-running.json"
 _PAGES = {
     "status.json": f"{API}",
     "endpoints.json": f"{API}/endpoints",
@@ -58,7 +60,7 @@ _PAGES = {
     "flows.json": f"{API}/flows?state=waiting&limit=1000",
     "paused.json": f"{API}/paused",
     _PAIR: f"{API}/pair",
-    "config-running.json": f"{API}/config",
+    _RUNNING: f"{API}/config",
     "metrics.txt": "/metrics",
 }
 _LOOKS_SECRET = re.compile(
@@ -138,6 +140,7 @@ class _Contents:
         self.texts: dict[str, str] = {}
         self.missing: dict[str, str] = {}
         self.secrets: list[str] = []
+        self.inserted: set[str] = set()  # what the configuration has of the environment
 
     def add(self, name: str, text: Callable[[], str]) -> None:
         """Add a file, or the reason why there is none."""
@@ -159,6 +162,8 @@ class _Contents:
                 archive.addfile(entry, io.BytesIO(data))
 
     def _clean(self, name: str, text: str) -> str:
+        if name == _RUNNING:
+            text = _without_inserted(text, self.inserted)
         text = _LOOKS_SECRET.sub(WITHHELD, redacted(text, self.secrets))
         return without_given(text) if name == _LOG else text  # others may write there, too
 
@@ -202,10 +207,48 @@ def _of_config(path: Path, contents: _Contents) -> Config | None:
         return None
     contents.known = _Known.ALL
     contents.secrets += _secrets(config)
+    data, found = shown(config), inserted(path)
+    public = {config.authority, *(name for endpoint in config.endpoints.values() for name in endpoint.authorities)}
+    contents.inserted = {text for texts in found.values() for text in texts} - public - {""}
+    contents.secrets += [text for text in contents.inserted if len(text) >= LONG]
+    shares = [name for name, endpoint in data["endpoints"].items() if endpoint["options"].get("share")]
+    contents.secrets += [data["endpoints"][name]["options"]["share"] for name in shares]
+    for location in (*found, *(("endpoints", name, "options", "share") for name in shares)):
+        _withhold(data, location)
     head = f"# {path}\n# fingerprint {fingerprint(config)}\n# cohort {cohort(config)}\n"
-    contents.texts["config.yaml"] = head + yaml.safe_dump(shown(config), sort_keys=False)
+    contents.texts["config.yaml"] = head + yaml.safe_dump(data, sort_keys=False)
     contents.texts["config-hints.txt"] = "".join(f"{warning}\n" for warning in warnings(config))
     return config
+
+
+def _withhold(data: Any, location: tuple[str | int, ...]) -> None:
+    """Withhold a text of the configuration that has something of the environment; names of authorities are public."""
+    *above, last = location
+    if last in ("authority", "authorities") or above[-1:] == ["authorities"]:
+        return
+    try:
+        for part in above:
+            data = data[part]
+        if isinstance(data[last], str):
+            data[last] = WITHHELD
+    except (LookupError, TypeError):
+        return  # the file in use does not have it in this place
+
+
+def _without_inserted(text: str, inserted: set[str]) -> str:
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return text
+    return _as_json(_replaced(data, inserted))
+
+
+def _replaced(value: Any, inserted: set[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replaced(each, inserted) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, inserted) for each in value]
+    return WITHHELD if isinstance(value, str) and value in inserted else value
 
 
 def _secrets(config: Config) -> Iterator[str]:

@@ -89,6 +89,11 @@ def _raised_at(exc: Exception) -> str:
     return f"{Path(last.filename).name}:{last.lineno}"
 
 
+def inserted(path: Path, environ: Mapping[str, str] = os.environ) -> dict[Location, list[str]]:
+    """Return what a configuration file has of the environment: by place, the values of variables, or their defaults."""
+    return read(_text(path, may_wait=False), environ).inserted
+
+
 def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ) -> tuple[M, Document]:
     """Read and check a file of another kind, such as expectations; return it with the positions of its values.
 

@@ -18,11 +18,17 @@ _NAME = (
     r"|(?<![a-z])(?:pw|pwd|psk)(?![a-z])"
 )
 _SECRET = re.compile(_NAME, re.IGNORECASE)
+_KEY = rf"(?<![\w.-])[\w.-]{{0,64}}?(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?"
 _GIVEN = re.compile(
-    rf"(?<![\w.-])([\w.-]{{0,64}}?(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?[\"']?\s*[=:]\s*[\"']?)([^\s\"',;&]+)",
+    rf"({_KEY}\\?[\"']?\s*[=:]\s*)"
+    r"(\\\"(?:[^\"\\\n]|\\[^\"\n])*\\\"|\"(?:[^\"\\\n]|\\[^\n])*\"|'[^'\n]*'|[\"']?[^\s\"',;&]+)"
+    rf"|({_KEY}\s+)((?=[^\s]*\d)[\w.+/=~-]{{5,}}|[\w.+/=~-]{{16,}})"
+    r"|((?:(?:proxy-)?authorization|(?:set-)?cookie)\\?[\"']?\s*[:=]\s*\\?[\"']?)([^\"'\\\n]+)"
+    r"|([?&][\w.%-]{1,64}=)([^&\s\"'<>\\]+)",
     re.IGNORECASE,
 )
-"""Matches a key that may hold a secret, and its value, wherever they stand in a text."""
+"""Matches a key that may hold a secret and its value, wherever they stand in a text: with a sign between them, or with a
+space if the value looks like one; the header of a login; and a setting in the query of an address."""
 _HOLDS_SECRET = re.compile(rf"(?:{_NAME})s?(?:[_-]?(?:base64|b64|pem|hex))?$", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)(.*)(?:@|%40)")
 _PLAIN_KEY = re.compile(r"[\w.*+/ -]{0,64}")
@@ -32,6 +38,8 @@ _GIVES_SECRET = re.compile(rf"(?:{_NAME})[\w.-]*[=:\s]\s*\S", re.IGNORECASE)
 _PORT = re.compile(r"(?:://|^\w+/)(?:\[[^\]]*\]|[^:/?#;\[]*):([^/?#;]*)")
 _SETTINGS = re.compile(r"[?#;]", re.DOTALL)
 """Matches the start of an address's settings: of a URL, and of Zenoh's ``tls/host:7447#NAME=VALUE;NAME=VALUE``."""
+_WEBSOCKET = re.compile(r"wss?://[^/?#]*/(?=.)", re.IGNORECASE)
+"""Matches the address of a WebSocket up to its path, if it has one."""
 _SETTING = re.compile(r"[?#;&]\s*([^=?#;&\s]+)=([^;&]*)")
 _NAMES_A_FILE = re.compile(r"private_key$", re.IGNORECASE)
 """Matches a setting of an address that names a file; Zenoh's other form of it ends in ``_base64``."""
@@ -105,14 +113,19 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 def without_given(text: str) -> str:
     """Return ``text`` with the values of keys that may hold a secret replaced, as in ``password=text``."""
-    return _GIVEN.sub(rf"\1{WITHHELD}", text)
+    return _GIVEN.sub(lambda found: f"{next(filter(None, found.groups()))}{WITHHELD}", text)
 
 
 def without_settings(address: str) -> str:
-    """Return the part of an address that may be shown: host and port; nothing of an address with a user."""
+    """Return the part of an address that may be shown: host and port; nothing of an address with a user.
+
+    The path of a WebSocket may be its password.
+    """
     port = _PORT.search(address)
     if "@" in address or "%40" in address or (port is not None and not port[1].isdecimal()):
         return WITHHELD
+    if (socket := _WEBSOCKET.match(address)) is not None:
+        return f"{socket[0]}{WITHHELD}"
     settings = _SETTINGS.search(address)
     return address if settings is None else f"{address[: settings.start()]}{settings[0]}{WITHHELD}"
 

@@ -23,7 +23,7 @@ LIST_FACTOR = 16
 
 _MOST_BITS = 64
 
-_LONG = 8
+LONG = 8
 """A value from the environment with at least this length may be a secret, whatever its variable's name."""
 
 Location = tuple[str | int, ...]
@@ -64,6 +64,8 @@ class Document:
     keys: dict[Location, Position] = field(default_factory=dict)
     variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
     """The values that contain environment variables, with the names of these."""
+    inserted: dict[Location, list[str]] = field(default_factory=dict)
+    """What was inserted into values for environment variables: their values, or the defaults in the file."""
     secrets: list[str] = field(default_factory=list)
     """Texts that no message may quote, such as values from the environment."""
     mistakes: list[Mistake] = field(default_factory=list)
@@ -317,10 +319,13 @@ class _Walk:
                 )
                 self._document.variables[location] = (name,)
                 return ""
+            inserted = self._document.inserted.setdefault(location, [])
             if default is not None and not value:
+                inserted.append(str(default))
                 return str(default)
+            inserted.append(value or "")
             names.append(name)
-            if value and (is_secret_name(name) or len(value) >= _LONG):
+            if value and (is_secret_name(name) or len(value) >= LONG):
                 self._document.secrets.append(value)
             return value or ""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamer.cli import support_bundle
+from streamer.config.secrets import without_given
 from streamer.journal.entries import Batch, Letter
 from streamer.uprotocol.message import Options, publish
 from streamer.uprotocol.protobuf import message_to_proto
@@ -295,3 +296,82 @@ def test_the_log_is_that_of_the_systemd_journal(
     assert status_of("support-bundle", "--config", good, "--output", str(output)) == 0
     out = capsys.readouterr().out
     assert "not in it: log.txt: the systemd journal of the unit streamer: No journal files were opened" in out
+
+
+SECRET = "canary"
+LINES_WITH_SECRETS = [
+    f"Cookie: session={SECRET}; other={SECRET}",
+    f'"Set-Cookie": "a={SECRET}; HttpOnly"',
+    f"Proxy-Authorization: Digest username={SECRET} response={SECRET}",
+    f"GET https://store.example/path?x=1&sig={SECRET}%2B&se=2027 failed",
+    f"wss://broker.example/mqtt?access={SECRET} refused",
+    f"using token {SECRET}7Qp",
+    f"token {SECRET}-without-a-digit",
+    f'password="{SECRET} {SECRET}" and more',
+    f"password: '{SECRET} {SECRET}' and more",
+    f'{{"password": "{SECRET} \\"{SECRET}\\"", "event": "x"}}',
+    f'"{{\\"api_key\\": \\"{SECRET} {SECRET}\\"}}"',
+]
+
+
+@pytest.mark.parametrize("line", LINES_WITH_SECRETS)
+def test_what_looks_like_a_secret_in_a_log_is_withheld(line: str) -> None:
+    shown = without_given(line)
+    assert SECRET not in shown
+    assert "(withheld)" in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "token expired 3 s ago",
+        "the password is wrong",
+        "password authentication failed",
+        "password_file: /etc/ustreamer/password",
+        "route=vehicle-cloud messages=7 path=/var/lib/streamer",
+        "GET /api/v1/flows 200",
+    ],
+)
+def test_what_is_no_secret_in_a_log_stays(line: str) -> None:
+    assert without_given(line) == line
+
+
+def test_what_the_environment_gave_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and defaults, of any length in the configuration; the name of a share, and the path of a WebSocket."""
+    monkeypatch.setenv("SITE", "s3cr3t")
+    monkeypatch.setenv("VEHICLE", "wvwzzz1jz3w386752")
+    path = tmp_path / "streamer.yaml"
+    path.write_text("""\
+authority: gateway.${VEHICLE}
+endpoints:
+  cloud:
+    transport: mqtt5
+    authorities: ["*"]
+    options:
+      broker: wss://broker.example:8883/canary-path
+      client_id: ${SITE}
+      share: canary-group
+      username: u
+      password_file: ${FILE:-/run/canary-default}
+  vehicle: {transport: memory, authorities: ["${VEHICLE}"], options: {bus: "${BUS:-canary-bus}"}}
+routes: [{from: vehicle, to: cloud}]
+metrics: null
+journal: null
+""")
+    (tmp_path / "log").write_text("canary-bus is up, and wvwzzz1jz3w386752\n")
+    output = tmp_path / "b.tar.gz"
+    words = ("--config", str(path), "--log-file", str(tmp_path / "log"), "--output", str(output))
+    assert status_of("support-bundle", *words) == 0
+    files = unpacked(output)
+    assert [name for name, text in files.items() if "canary" in text or "s3cr3t" in text] == []
+    assert "wvwzzz1jz3w386752" in files["config.yaml"]
+    assert files["log.txt"] == "(withheld) is up, and wvwzzz1jz3w386752\n"
+    assert "broker: wss://broker.example:8883/(withheld)" in files["config.yaml"]
+
+
+def test_what_the_environment_gave_is_not_in_what_the_daemon_uses_either() -> None:
+    text = json.dumps({"a": ["short", {"b": "shorter"}], "short": 1})
+    assert json.loads(support_bundle._without_inserted(text, {"short"})) == {
+        "a": ["(withheld)", {"b": "shorter"}],
+        "short": 1,
+    }
