@@ -27,7 +27,7 @@ from streamer.journal.moments import as_moment, milliseconds
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uuid import format_id
+from streamer.uprotocol.uuid import DAY_MS, format_id
 
 ORDERS = ("oldest", "newest")
 """The orders of a list: which dead letters come first."""
@@ -108,7 +108,7 @@ class LetterPages:
                 try:
                     return {
                         **summary_json(letter, now_ms),
-                        "content": content_json(message_of(letter, file)),
+                        "content": content_json(letter, message_of(letter, file), now_ms),
                         "problem": None,
                     }
                 except UnreadableLetterError as exc:
@@ -243,6 +243,7 @@ def letter_filter(read: Callable[[str, Callable[[str], Any]], Any], now_ms: int)
         sink=read("sink", pattern),
         until_ms=None if older_ms is None else max(0, now_ms - older_ms),
         since_ms=None if newer_ms is None else max(0, now_ms - newer_ms),
+        ahead_ms=now_ms + DAY_MS,
     )
 
 

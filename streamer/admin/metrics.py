@@ -96,6 +96,11 @@ class RouterCollector:
             clocks.add_metric(source, value_s)
             oldest.add_metric(source, oldest_s[source])
         yield from (clocks, oldest)
+        yield CounterMetricFamily(
+            "ustreamer_clock_set_back",
+            "How often our own wall clock was set back by a second or more.",
+            self._router.set_backs.count,
+        )
         if self.certificates is not None:
             yield _expiry(self.certificates)
         yield from self._paused(routes, router)

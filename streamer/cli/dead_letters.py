@@ -33,6 +33,7 @@ from streamer.journal.moments import as_span
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.output import audit_log
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uuid import DAY_MS
 
 _PREVIEW_BYTES = 512
 
@@ -252,9 +253,15 @@ def _as_line(letter: LetterFields) -> tuple[str, ...]:
         letter["source"],
         letter["sink"] or "-",
         letter["id"],
-        as_span(round(letter["age_s"] * 1000)),
+        _age(letter) or "unknown",
         str(letter["size"]),
     )
+
+
+def _age(letter: LetterFields) -> str:
+    """Return how long ago a letter failed; empty if nobody knows (`LetterFilter.ahead_ms`)."""
+    age_ms = round(letter["age_s"] * 1000)
+    return "" if age_ms < -DAY_MS else as_span(age_ms)
 
 
 def _summary_rows(letter: LetterFields) -> Iterator[tuple[str, str]]:
@@ -268,7 +275,10 @@ def _summary_rows(letter: LetterFields) -> Iterator[tuple[str, str]]:
     yield "endpoints", f"from {letter['ingress'] or '-'} to {letter['egress'] or '-'}"
     yield "attempts", str(letter["attempts"])
     yield "accepted", letter["first"]
-    yield "given up", f"{letter['when']} ({as_span(round(letter['age_s'] * 1000))} ago)"
+    yield (
+        "given up",
+        f"{letter['when']} ({f'{age} ago' if (age := _age(letter)) else 'by a clock that was wrong then, or is now'})",
+    )
     if letter["redrive"] is not None:
         ttl_ms = letter["redrive_ttl_ms"]
         ttl = "" if ttl_ms is None else f", TTL {as_span(ttl_ms)}" if ttl_ms else ", without end"

@@ -16,7 +16,7 @@ from streamer.journal.lock import is_in_use
 from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import format_id
+from streamer.uprotocol.uuid import DAY_MS, format_id
 
 _PAGE_LETTERS = 500
 _ACT_S = 3600.0  # a hundred thousand letters take minutes
@@ -67,6 +67,7 @@ class Wanted:
             sink=self.sink,
             until_ms=None if self.older_than_ms is None else max(0, now_ms - self.older_than_ms),
             since_ms=None if self.newer_than_ms is None else max(0, now_ms - self.newer_than_ms),
+            ahead_ms=now_ms + DAY_MS,
         )
 
     def as_texts(self) -> dict[str, str]:
@@ -116,7 +117,11 @@ class LettersOfFile:
         for letter in self._file.find(wanted.as_filter(self._now_ms)):
             summary = summary_json(letter, self._now_ms)
             try:
-                yield {**summary, "content": content_json(message_of(letter, self._file)), "problem": None}
+                yield {
+                    **summary,
+                    "content": content_json(letter, message_of(letter, self._file), self._now_ms),
+                    "problem": None,
+                }
             except UnreadableLetterError as exc:
                 yield {**summary, "content": None, "problem": str(exc)}
 

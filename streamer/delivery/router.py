@@ -10,7 +10,7 @@ import random as _random
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
-from streamer.clock import Clock
+from streamer.clock import Clock, SetBacks
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
@@ -95,6 +95,7 @@ class Router:
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
         self.pump = Pump(clock, additions.gates)
+        self.set_backs = SetBacks(clock)
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
         self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
@@ -253,6 +254,7 @@ class Router:
         try:
             yield from self._recovery.slices()
             if self._recovery.is_complete:
+                self._say_set_back(self.set_backs.noted((self._recovery.latest_ms - self.clock.wall_ms()) / 1000))
                 self._recovery = None
         except JournalError as exc:
             logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
@@ -406,6 +408,7 @@ class Router:
     def tick(self) -> None:
         """Do everything that depends on the time; to be called every `TICK_S`, or after `rest_s`."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
+        self._say_set_back(self.set_backs.look(now_ms, now_s))
         if is_seldom := now_s >= self._seldom_s:
             self._seldom_s = now_s + _SELDOM_S
         self.settler.tick(now_s)
@@ -431,6 +434,14 @@ class Router:
             if self.initial_values is not None and self.initial_values.is_waiting and not self.is_draining:
                 self.initial_values.go_on(self.table)
                 self.pump.run()
+
+    def _say_set_back(self, back_s: float) -> None:
+        if back_s:
+            logger.warning(
+                "clock_set_back seconds=%.0f consequence=%s",
+                back_s,
+                "TTLs count from the arrival where an id is more than a day ahead now",
+            )
 
     def queues(self) -> list[RouteQueue]:
         """Return the queues of every route, of removed routes that still have messages, and of the failure notices."""

@@ -94,6 +94,7 @@ def _obstacle(letter: LetterSummary, file: LetterFile, ttl_ms: int | None, now_m
         message = message_of(letter, file)
     except UnreadableLetterError as exc:
         return str(exc)
-    if ttl_ms is None and message.is_expired(now_ms):
-        return f"expired {as_span(now_ms - (message.deadline_ms or 0))} ago, needs another TTL"
+    expired_ms = message.expires_ms(now_ms, (now_ms - letter.first_ms) / 1000)
+    if ttl_ms is None and expired_ms is not None and expired_ms < now_ms:
+        return f"expired {as_span(now_ms - expired_ms)} ago, needs another TTL"
     return ""

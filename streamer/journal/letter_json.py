@@ -39,10 +39,10 @@ def summary_json(letter: LetterSummary, now_ms: int) -> dict[str, Any]:
     }
 
 
-def content_json(message: UMessage) -> dict[str, Any]:
+def content_json(letter: LetterSummary, message: UMessage, now_ms: int) -> dict[str, Any]:
     """Describe the message of a letter."""
     attributes = message.attributes
-    deadline_ms = message.deadline_ms
+    deadline_ms = message.expires_ms(now_ms, (now_ms - letter.first_ms) / 1000)
     return {
         "created": as_moment(created_ms(message.id)),
         "ttl_ms": attributes.ttl,

@@ -27,6 +27,8 @@ _COLUMNS = """number, ifnull(id, zeroblob(16)), ifnull(route, ''), ifnull(ingres
     ifnull(type, 0), ifnull(source, ''), ifnull(sink, ''), ifnull(size, 0), redrive, redrive_ttl"""
 """A fault of the disk can have made any of them NULL: the letter has to be listed all the same."""
 
+_NEVER_MS = 1 << 62
+
 
 class LetterSummary(NamedTuple):
     """A dead letter without its body: as `Letter`, with the body's size and the time at which a redrive was requested."""
@@ -52,7 +54,12 @@ class LetterSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """A selection of letters; None means any. ``until_ms`` and ``since_ms`` bound the time when they became dead letters."""
+    """A selection of letters; None means any.
+
+    ``until_ms`` and ``since_ms`` bound the time when they became dead letters. A time after ``ahead_ms`` comes from a clock
+    that was wrong then, or is now. Nobody knows how old such a letter is: it counts as older than all others, so that it can
+    be found and deleted.
+    """
 
     id: bytes | None = None
     route: str | None = None
@@ -61,6 +68,7 @@ class LetterFilter:
     sink: UUri | None = None
     until_ms: int | None = None
     since_ms: int | None = None
+    ahead_ms: int = _NEVER_MS
     numbers: tuple[int, ...] | None = None
 
     def conditions(self) -> Iterator[tuple[str, object]]:
@@ -69,8 +77,8 @@ class LetterFilter:
             ("id = ?", self.id),
             ("route = ?", self.route),
             ("code = ?", self.code),
-            ("last_ms <= ?", self.until_ms),
-            ("last_ms >= ?", self.since_ms),
+            (f"(last_ms <= ? OR last_ms > {self.ahead_ms:d})", self.until_ms),
+            (f"last_ms BETWEEN ? AND {self.ahead_ms:d}", self.since_ms),
             ("is_match(?, source)", None if self.source is None else str(self.source)),
             ("is_match(?, sink)", None if self.sink is None else str(self.sink)),
             ("number IN (SELECT value FROM json_each(?))", None if self.numbers is None else json.dumps(self.numbers)),

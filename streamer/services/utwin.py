@@ -73,7 +73,8 @@ class UTwin:
     def restore(self) -> None:
         """Read the messages of an earlier process. Blocks. Raises `StateError`."""
         # A replaced row is the last one again, so their order is that of arrival, also if the clock was set back.
-        self._values.restore(self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY rowid", _of_row))
+        found = self._state.read("SELECT topic, message, at_ms FROM utwin_messages ORDER BY rowid", _of_row)
+        self._values.restore(found, self._clock.wall_ms(), self._clock.monotonic_s())
 
     async def run(self) -> None:
         """Save what has changed every `UtwinConfig.save_s`, until cancelled; once more then."""
@@ -139,17 +140,17 @@ class UTwin:
         value = self._values.get(topic)
         if value is None or not self._access.may_be_published(value.message.attributes):
             return _Found(UCode.NOT_FOUND, f"{topic}: no message since the start, or it was forgotten")
-        if value.message.is_expired(self._clock.wall_ms()):
+        if value.message.is_expired(self._clock.wall_ms(), self._clock.monotonic_s() - value.at_s):
             return _Found(UCode.NOT_FOUND, f"{topic}: the last message has expired")
         return _Found(UCode.OK, "", without_token(value.message))
 
     def fresh(self) -> Iterator[tuple[UUri, LastValue]]:
         """Yield every topic with its last value, unless that has expired or may no longer be published."""
-        now_ms, accepts = self._clock.wall_ms(), self._access.may_be_published
+        now_ms, now_s, accepts = self._clock.wall_ms(), self._clock.monotonic_s(), self._access.may_be_published
         return (
             (topic, value)
             for topic, value in self._values.listed()
-            if not value.message.is_expired(now_ms) and accepts(value.message.attributes)
+            if not value.message.is_expired(now_ms, now_s - value.at_s) and accepts(value.message.attributes)
         )
 
 

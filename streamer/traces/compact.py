@@ -11,6 +11,7 @@ it. The last line on standard output is a `Compaction` as JSON. The exit code is
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -123,9 +124,11 @@ def compact_spool(folders: Folders, max_bytes: int) -> Compaction:
                 done.reasons.append(f"{file.name}: {exc!r}")
                 file.rename(file.with_name(file.name.removesuffix(CLOSED) + BAD))
                 done.bad += 1
-        deleted = folders.keep_to(max_bytes)
+        now_s = time.time()
+        deleted = folders.keep_to(max_bytes, now_s)
         done.deleted_files, done.deleted_bytes = deleted
         done.bytes = folders.total_bytes()
+        done.ahead = len(folders.ahead(now_s))
     finally:
         os.close(lock)
     return done

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -35,6 +35,7 @@ BAD = ".arrows.bad"
 EVENTS = "_events"
 
 _AFTER_ALL_HOURS = 24
+_DAY_S = 86_400
 _FILE_MODE = 0o640
 _FOLDER_MODE = 0o750
 _NAMES = uuid.UUID("0f2b1f0a-6a51-4c0b-9c6c-6d2f6f1b7a55")
@@ -51,7 +52,8 @@ class Deleted(NamedTuple):
 class Compaction:
     """The result of a compaction. ``torn``: spool files that ended in the middle of a batch; ``bad``: files set aside.
 
-    ``bytes``: the size of all files afterwards. ``reasons``: for each bad file, what is wrong with it.
+    ``bytes``: the size of all files afterwards. ``reasons``: for each bad file, what is wrong with it. ``ahead``: files that
+    are more than a day ahead of the clock, afterwards.
     """
 
     files: int = 0
@@ -61,6 +63,7 @@ class Compaction:
     deleted_files: int = 0
     deleted_bytes: int = 0
     bytes: int = 0
+    ahead: int = 0
     problems: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
@@ -74,6 +77,7 @@ class Compaction:
             self.deleted_files + later.deleted_files,
             self.deleted_bytes + later.deleted_bytes,
             later.bytes or self.bytes,
+            later.ahead,
         )
 
 
@@ -155,9 +159,21 @@ class Folders:
         """The size of all files."""
         return sum(map(_size, (*self.bad(), *self.parquet_files(), *self.closed(), *self.left_open())))
 
-    def keep_to(self, max_bytes: int) -> Deleted:
-        """Delete the oldest files until the rest fits: bad ones first, then Parquet files, then closed spool files."""
-        files = [*self.bad(), *self.parquet_files(), *self.closed()]
+    def ahead(self, now_s: float) -> list[Path]:
+        """Complete files that are more than a day ahead of the clock, which was wrong when they were written or is now."""
+        last = datetime.fromtimestamp(now_s + _DAY_S, UTC).date().isoformat()
+        parquet = [file for file in self.parquet_files() if last < _date(file)]
+        return [*parquet, *(file for file in self.closed() if _written_ns(file) > (now_s + _DAY_S) * 1e9)]
+
+    def keep_to(self, max_bytes: int, now_s: float) -> Deleted:
+        """Delete the oldest files until the rest fits: bad ones first, then Parquet files, then closed spool files.
+
+        Before these go the files that are `ahead`: nobody can tell how old they are, and they would stay for ever.
+        """
+        ahead = self.ahead(now_s)
+        known = set(ahead)
+        spool = sorted(self.closed(), key=lambda file: (_written_ns(file), _number(file)))
+        files = [*self.bad(), *ahead, *(file for file in (*self.parquet_files(), *spool) if file not in known)]
         sizes = [_size(file) for file in files]
         total = sum(sizes) + sum(map(_size, self.left_open()))
         deleted = freed = 0
@@ -232,9 +248,15 @@ def _number(file: Path) -> tuple[int, int]:
 
 def _age(file: Path) -> tuple[str, int, int, str]:
     hour = file.parent.parent.name.partition("hour=")[2]
-    date = next((part for part in reversed(file.parts) if part.startswith("date=")), "")
+    return _date(file), int(hour) if hour.isdecimal() else _AFTER_ALL_HOURS, _written_ns(file), file.name
+
+
+def _date(file: Path) -> str:
+    return next((part.removeprefix("date=") for part in reversed(file.parts) if part.startswith("date=")), "")
+
+
+def _written_ns(file: Path) -> int:
     try:
-        written_ns = file.stat().st_mtime_ns
+        return file.stat().st_mtime_ns
     except FileNotFoundError:
-        written_ns = 0
-    return date, int(hour) if hour.isdecimal() else _AFTER_ALL_HOURS, written_ns, file.name
+        return 0

@@ -249,7 +249,7 @@ class SpoolWriter:
     def _keep_to_bound(self) -> None:
         """Delete the oldest files if compaction, which usually does it, lags behind."""
         if len(self._folders.closed()) > 1:
-            files, size = self._folders.keep_to(self._max_bytes)
+            files, size = self._folders.keep_to(self._max_bytes, time.time())
             self.deleted = Deleted(self.deleted.files + files, self.deleted.bytes + size)
 
     def _try(self, work: Callable[[], object]) -> bool:

@@ -166,6 +166,9 @@ class Tracing:
             logger.error("trace_files_bad files=%d reason=%s consequence=%s", done.bad, reason, consequence)
         if done.deleted_files:
             logger.info("trace_deleted files=%d bytes=%d reason=%s", done.deleted_files, done.deleted_bytes, "max_bytes")
+        if done.ahead > self.compacted.ahead:
+            consequence = "they are deleted before all others; the clock was wrong when they were written, or is now"
+            logger.warning("trace_files_ahead files=%d consequence=%s", done.ahead, consequence)
         self.compacted = self.compacted.followed_by(done)
         return not done.problems
 

@@ -45,7 +45,8 @@ from streamer.uprotocol.uri import UUri
 
 ENTRY_POINTS = "ustreamer.transports"
 
-_WALL_MS = SystemClock().wall_ms
+_CLOCK = SystemClock()
+_WALL_MS = _CLOCK.wall_ms
 
 
 class Presence(Enum):
@@ -69,22 +70,26 @@ UNCONFIRMED = Unconfirmed.UNCONFIRMED
 class Parcel(Protocol):
     """An object with a message, as `UTransport.submit` takes it. `Done` gets the same object back.
 
-    Whenever a transport sends the message, it adds the bytes of its packet to ``wire_bytes``, if it knows them.
+    Whenever a transport sends the message, it adds the bytes of its packet to ``wire_bytes``, if it knows them. ``since_s``:
+    when the message arrived at the streamer, on the monotonic clock (`UMessage.expires_ms`).
     """
 
     wire_bytes: int
 
     @property
     def message(self) -> UMessage: ...
+    @property
+    def since_s(self) -> float: ...
 
 
 class MessageParcel:
     """A message on its own, as a `Parcel`."""
 
-    __slots__ = ("message", "wire_bytes")
+    __slots__ = ("message", "since_s", "wire_bytes")
 
     def __init__(self, message: UMessage) -> None:
         self.message = message
+        self.since_s = _CLOCK.monotonic_s()
         self.wire_bytes = 0
 
 

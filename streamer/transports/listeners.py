@@ -4,6 +4,7 @@ The registry does not know the wire. A message that matches several filters of a
 cost of a message is the same with ten topics and with thousands.
 """
 
+import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -210,6 +211,7 @@ class PullBuffer(UListener):
     def on_receive(self, received: Received) -> None:
         if len(self._waiting) >= self._size:
             self._waiting.popleft().release()
+        received.since_s = received.since_s or time.monotonic()
         self._waiting.append(received)
 
     def pull(self) -> UMessage:
@@ -218,7 +220,7 @@ class PullBuffer(UListener):
         while self._waiting:
             received = self._waiting.popleft()
             received.release()
-            if not received.message.is_expired(now_ms):
+            if not received.message.is_expired(now_ms, time.monotonic() - received.since_s):
                 return received.message
         raise UStatusError(UCode.NOT_FOUND, "no message")
 

@@ -25,18 +25,20 @@ class Received:
     ``redelivered``: it may have been delivered before, by the transport's own mark (MQTT: DUP) or in a pair. ``holders``
     counts the listeners that still have to `release` the message. ``is_acknowledged``: the source was acknowledged before
     that (`take_custody`). ``key`` is the key under which the router remembers the message's id; empty if it does not.
-    ``wire_bytes``: the size of its packet; 0 if unknown.
+    ``wire_bytes``: the size of its packet; 0 if unknown. ``since_s``: when it arrived, on the monotonic clock, if it had to
+    wait before it entered a queue; else 0.
     """
 
     source_retransmits: ClassVar[bool] = False
     """Whether the source redelivers the message until it is acknowledged."""
 
-    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered", "wire_bytes")
+    __slots__ = ("_copies", "holders", "is_acknowledged", "key", "message", "redelivered", "since_s", "wire_bytes")
 
     def __init__(self, message: UMessage, redelivered: bool = False, wire_bytes: int = 0) -> None:
         self.message = message
         self.wire_bytes = wire_bytes
         self.redelivered = redelivered
+        self.since_s = 0.0
         self.holders = 1
         self.is_acknowledged = False
         self.key = b""

@@ -9,10 +9,14 @@ from streamer.uprotocol.uri import UUri
 
 
 class LastValue(NamedTuple):
-    """A message, when it arrived (Unix milliseconds), and how many had arrived then, with it (0: in an earlier process)."""
+    """A message, when it arrived (Unix milliseconds, and monotonic), and how many had arrived then, with it.
+
+    ``number`` is 0 for messages of an earlier process.
+    """
 
     message: UMessage
     at_ms: int
+    at_s: float
     number: int
 
 
@@ -53,10 +57,11 @@ class LastValues:
                 return
             yield topic, value
 
-    def restore(self, found: Iterable[tuple[UMessage, int]]) -> None:
+    def restore(self, found: Iterable[tuple[UMessage, int]], now_ms: int, now_s: float) -> None:
         """Take messages of an earlier process, with their times of arrival, the one that was published longest ago first.
 
-        They are on disk, and older than all that have arrived since.
+        They are on disk, and older than all that have arrived since. A time of arrival in the future was written by a clock
+        that has been set back since: such a message counts as arrived now, also after the next restart.
         """
         earlier: dict[UUri, LastValue] = {}
         for message, at_ms in found:
@@ -66,12 +71,15 @@ class LastValues:
                 self.forgotten += 1
                 self._forgot(topic)
             elif topic not in self._values:
-                earlier[topic] = LastValue(message, at_ms, 0)
+                if at_ms > now_ms:
+                    at_ms = now_ms
+                    self.changed[topic] = None
+                earlier[topic] = LastValue(message, at_ms, now_s - (now_ms - at_ms) / 1000, 0)
                 self.bytes += message.size
         self._values = earlier | self._values
         self._shrink()
 
-    def put(self, message: UMessage, at_ms: int) -> None:
+    def put(self, message: UMessage, at_ms: int, at_s: float) -> None:
         """Remember a Publish as the last one of its topic, and forget the oldest ones beyond the bounds."""
         topic = message.attributes.source
         self.count += 1
@@ -84,7 +92,7 @@ class LastValues:
             self._forgot(topic)
             return
         self.changed[topic] = None
-        values[topic] = LastValue(message, at_ms, self.count)
+        values[topic] = LastValue(message, at_ms, at_s, self.count)
         self.bytes += message.size
         if self.bytes > self._max_bytes or len(values) > self._max_topics:
             self._shrink()

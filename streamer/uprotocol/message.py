@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_UE_ID, ANY_VERSION, UUri
-from streamer.uprotocol.uuid import UuidError, check_id, created_ms, made_ms, new_id
+from streamer.uprotocol.uuid import UuidError, check_id, made_ms, new_id
 
 _TRACE = "-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 _TRACEPARENT = re.compile(f"00{_TRACE}|(?!00|ff)[0-9a-f]{{2}}{_TRACE}(?:-[!-~]*)?")  # later versions may have more fields
@@ -259,16 +259,24 @@ class UMessage:
         """The length of the payload; 0 without one."""
         return 0 if self.payload is None else len(self.payload)
 
-    @property
-    def deadline_ms(self) -> int | None:
-        """When the message expires, in Unix milliseconds; None if it never does (TTL absent or 0)."""
-        ttl = self.attributes.ttl
-        return created_ms(self.id) + ttl if ttl else None
+    def expires_ms(self, now_ms: int, waited_s: float) -> int | None:
+        """Return when the message expires, in Unix milliseconds of today's clock; None if it never does (TTL absent or 0).
 
-    def is_expired(self, now_ms: int) -> bool:
-        """TTL rule of `uattributes.adoc`: expired when ttl > 0 and now > creation + ttl."""
+        ``waited_s`` is how long the streamer has had the message, by the monotonic clock, or since a time of arrival that
+        was written down; 0 if nobody knows. A TTL counts from the creation time in the id (`uattributes.adoc`). If that is
+        more than a day after the arrival, because a clock is wrong or forged, the TTL counts from the arrival.
+        """
         ttl = self.attributes.ttl
-        return bool(ttl) and now_ms > created_ms(self.id) + ttl  # type: ignore[operator]  # bool(None) is False
+        if not ttl:
+            return None
+        return made_ms(self.id, now_ms - int(waited_s * 1000) if waited_s > 0 else now_ms) + ttl
+
+    def is_expired(self, now_ms: int, waited_s: float) -> bool:
+        """Whether the message has expired: the moment of `expires_ms` has passed."""
+        ttl = self.attributes.ttl
+        if not ttl:
+            return False
+        return now_ms > made_ms(self.id, now_ms - int(waited_s * 1000) if waited_s > 0 else now_ms) + ttl
 
     def ttl_until(self, end_ms: int, now_ms: int) -> int:
         """Return the TTL with which the message expires at ``end_ms``, whatever the creation time in its id is.

@@ -6,7 +6,8 @@ An id is represented by its 16 bytes in network order, which are cheapest to com
 import binascii
 import os
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
+"""An id that is further ahead than that comes from a wrong clock, or is a lie."""
 
 
 class UuidError(ValueError):
@@ -56,7 +57,7 @@ def created_ms(uuid: bytes) -> int:
 def made_ms(uuid: bytes, now_ms: int) -> int:
     """Return `created_ms`, or ``now_ms`` for an id that is more than a day ahead, which a wrong clock or a lie explains."""
     created = created_ms(uuid)
-    return created if created <= now_ms + _DAY_MS else now_ms
+    return created if created <= now_ms + DAY_MS else now_ms
 
 
 def age_s(uuid: bytes, now_ms: int) -> float:
@@ -64,4 +65,4 @@ def age_s(uuid: bytes, now_ms: int) -> float:
     age_ms = now_ms - int.from_bytes(uuid[:6], "big")
     if age_ms <= 0:
         return 0.0
-    return (age_ms if age_ms < _DAY_MS else _DAY_MS) / 1000
+    return (age_ms if age_ms < DAY_MS else DAY_MS) / 1000

@@ -184,13 +184,13 @@ class KilledServices(ServicesDriver):
         assert asked.possible is not None
         event = asked.pending.event
         if isinstance(event, Answered | Hint):
-            if not asked.message.is_expired(self.now_ms):
+            if not asked.message.is_expired(self.now_ms, 0):
                 self.send(asked.message, event._replace(is_sure=False), asked.possible)
             return
         if self.chance.random() < 0.1:
             return  # the client has gone
         message = asked.message
-        if self.chance.random() < 0.2 or message.is_expired(self.now_ms):
+        if self.chance.random() < 0.2 or message.is_expired(self.now_ms, 0):
             message = requests.asked_anew(self.now_ms, message)
         self.send(message, event, asked.possible)
 
@@ -253,7 +253,7 @@ class KilledServices(ServicesDriver):
 
     def _post(self, post: Post, is_alone: bool) -> None:
         message, meaning = post
-        if message.is_expired(self.now_ms):
+        if message.is_expired(self.now_ms, 0):
             return
         if not is_alone:
             meaning = meaning._replace(is_sure=False)

@@ -73,7 +73,7 @@ class RemoteServices:
         """What is on its way still, in the order of being sent."""
         every = [command for commands in self.commands.values() for command in commands if command.is_open]
         for command in every:
-            command.is_open = not command.message.is_expired(now_ms)
+            command.is_open = not command.message.is_expired(now_ms, 0)
         return sorted((command for command in every if command.is_open), key=lambda each: created_ms(each.message.id))
 
     def act(self, now_ms: int) -> Post | None:

@@ -298,7 +298,7 @@ async def test_whoever_leaves_a_wide_subscription_at_once_gets_later_what_did_no
 async def test_values_of_an_earlier_process_go_to_new_subscribers_only() -> None:
     async with RouterHarness(configured()) as harness:
         assert harness.router.last_values is not None
-        harness.router.last_values.restore([(harness.speed(b"before"), harness.clock.ms)])
+        harness.router.last_values.restore([(harness.speed(b"before"), harness.clock.ms)], harness.clock.ms, harness.clock.s)
         harness.router.set_interest(SPEED, {"phone1": 0}, "test")  # restored
         await asyncio.sleep(0)
         harness.pass_time(2000)

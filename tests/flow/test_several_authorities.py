@@ -46,7 +46,7 @@ async def test_publish_that_is_redriven_goes_again_where_it_has_gone() -> None:
         order = harness.speed(source=ORDERS)
         (copy,) = addressed(order, "veh1")
         harness.arrive("cloud", copy)
-        assert harness.router.ingresses["cloud"].redrive(copy, "", "", "") is Admission.TAKEN
+        assert harness.router.ingresses["cloud"].redrive(copy, 0, "", "", "") is Admission.TAKEN
         harness.router.pump.run()
         assert harness.sent("vehicle") == [order, order]
 

@@ -104,6 +104,64 @@ async def test_a_message_that_has_expired_is_not_found(devices: Devices, app: Cl
     assert found(await last(app, SPEED)) == ["NOT_FOUND"]
 
 
+DAY_MS = 86_400_000
+AHEAD = pytest.mark.parametrize("ahead_ms", [2 * DAY_MS, 1024 * 7 * DAY_MS], ids=["two days", "1024 weeks"])
+
+
+def published(ahead_ms: int, devices: Devices) -> UMessage:
+    return publish(devices.clock.ms + ahead_ms, SPEED, b"1", Options(ttl=5000))
+
+
+@AHEAD
+async def test_an_id_from_the_future_makes_no_value_the_last_one_for_ever(
+    devices: Devices, device: Device, app: Client, ahead_ms: int
+) -> None:
+    await app.transport.send(published(ahead_ms, devices))
+    devices.pass_time(5000)
+    assert found(await last(app, SPEED)) == [b"1"]
+    devices.pass_time(1)
+    assert found(await last(app, SPEED)) == ["NOT_FOUND"]
+    assert device.service_host.utwin is not None
+    assert list(device.service_host.utwin.fresh()) == []
+
+
+@AHEAD
+async def test_an_id_from_the_future_does_not_come_back_with_a_restart(
+    devices: Devices, device: Device, app: Client, ahead_ms: int
+) -> None:
+    await app.transport.send(published(ahead_ms, devices))
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    devices.pass_time(4000)
+    device = await devices.restart(device)
+    assert found(await last(app, SPEED)) == [b"1"]
+    devices.pass_time(1001)
+    for _ in range(2):
+        assert found(await last(app, SPEED)) == ["NOT_FOUND"]
+        device = await devices.restart(device)
+
+
+@AHEAD
+async def test_own_clock_that_was_ahead_leaves_no_value_that_never_expires(
+    devices: Devices, device: Device, app: Client, ahead_ms: int
+) -> None:
+    devices.clock.ms += ahead_ms
+    await app.transport.send(published(0, devices))
+    devices.pass_time(1000)
+    assert device.service_host.utwin is not None
+    await device.service_host.utwin.save()
+    devices.clock.ms -= ahead_ms
+    assert found(await last(app, SPEED)) == [b"1"]
+    devices.pass_time(4001)
+    assert found(await last(app, SPEED)) == ["NOT_FOUND"]
+    for answered in (b"1", "NOT_FOUND"):  # nobody knows when it came: it counts as come with the first restart, once
+        device = await devices.restart(device)
+        assert found(await last(app, SPEED)) == [answered]
+        assert device.service_host.utwin is not None
+        await device.service_host.utwin.save()
+        devices.pass_time(5001)
+
+
 async def test_who_may_not_subscribe_may_not_ask(devices: Devices, app: Client) -> None:
     await app.publish(SPEED, b"1")
     await app.publish(DOORS, b"2")
@@ -362,7 +420,11 @@ async def test_the_identity_that_permissions_ask_for_survives_a_restart(devices:
     values = device.router.last_values
     assert values is not None
     message = publish(devices.clock.ms, SPEED, b"1")
-    values.put(UMessage(message.id, replace(message.attributes, provenance=Provenance("dev1")), b"1"), devices.clock.ms)
+    values.put(
+        UMessage(message.id, replace(message.attributes, provenance=Provenance("dev1")), b"1"),
+        devices.clock.ms,
+        devices.clock.s,
+    )
     assert device.service_host.utwin is not None
     await device.service_host.utwin.save()
     device = await devices.restart(device)

@@ -241,8 +241,7 @@ class UnconfirmedStore:
             known.add(record.seq)
             flow = flows[record.flow]
             summary = summaries.get(flow.lane) or summaries.setdefault(flow.lane, LaneSummary(record.seq))
-            ttl = flow.incoming.ttl
-            summary.add(record.seq, len(record.payload or b""), created_ms(record.id) + ttl if ttl else 0)
+            summary.add(record.seq, len(record.payload or b""), created_ms(record.id), flow.incoming.ttl or 0)
         batch = UnconfirmedBatch(self.target, number, now_s, flows, summaries)
         batch.start = start
         batch.size = len(body) + OVERHEAD_BYTES
@@ -405,12 +404,13 @@ class UnconfirmedStore:
 
     # -- redelivery
 
-    def lanes_in_need(self, now_ms: int) -> list[Lane]:
+    def lanes_in_need(self, now_ms: int, now_s: float) -> list[Lane]:
         """Return the lanes whose next message is packed, and either may be sent or has expired."""
         return [
             lane
             for lane in self._redelivering
-            if lane.wants_redelivery and (not lane.hold or lane.redeliveries[0][1].lanes[lane].is_due(now_ms))
+            if lane.wants_redelivery
+            and (not lane.hold or (batch := lane.redeliveries[0][1]).lanes[lane].is_due(now_ms, now_s - batch.made_s))
         ]
 
     def refill(self, lane: Lane, whole: bool = False) -> list[LaneSummary]:

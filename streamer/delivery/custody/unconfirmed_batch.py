@@ -11,7 +11,7 @@ from streamer.delivery.observers import OutcomeObserver
 from streamer.journal import codec
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessageType
-from streamer.uprotocol.uuid import created_ms
+from streamer.uprotocol.uuid import DAY_MS, created_ms
 
 OVERHEAD_BYTES = 64
 _REQUEST: Final = UMessageType.REQUEST  # an enumeration looks its members up slowly
@@ -33,32 +33,40 @@ class BatchFlow:
 class LaneSummary:
     """The messages of one lane in a batch: their number and bytes, lowest ``seq``, and earliest deadline (0: none).
 
+    ``latest_ms`` is the last creation time of a message with a TTL, ``least_ttl_ms`` the shortest TTL.
     ``to_redeliver``: they are to be sent again, after they have returned ``returns`` times. ``records`` are those that
     `OutcomeObserver.sent` has returned.
     """
 
-    __slots__ = ("bytes", "count", "deadline_ms", "first", "records", "returns", "to_redeliver")
+    __slots__ = ("bytes", "count", "deadline_ms", "first", "latest_ms", "least_ttl_ms", "records", "returns", "to_redeliver")
 
     def __init__(self, first: int) -> None:
         self.count = 0
         self.bytes = 0
         self.first = first
-        self.deadline_ms = 0
+        self.deadline_ms = self.latest_ms = self.least_ttl_ms = 0
         self.to_redeliver = False
         self.returns = 0
         self.records = bytearray()
 
-    def add(self, seq: int, size: int, deadline_ms: int) -> None:
+    def add(self, seq: int, size: int, created: int, ttl: int) -> None:
+        """Count a message, given its creation time and its TTL in ms (0: none)."""
         self.count += 1
         self.bytes += size
         if seq < self.first:
             self.first = seq
-        if deadline_ms and (not self.deadline_ms or deadline_ms < self.deadline_ms):
-            self.deadline_ms = deadline_ms
+        if ttl:
+            if not self.deadline_ms or created + ttl < self.deadline_ms:
+                self.deadline_ms = created + ttl
+            if not self.least_ttl_ms or ttl < self.least_ttl_ms:
+                self.least_ttl_ms = ttl
+            self.latest_ms = max(self.latest_ms, created)
 
-    def is_due(self, now_ms: int) -> bool:
-        """Whether the TTL of at least one message has passed."""
-        return 0 < self.deadline_ms < now_ms
+    def is_due(self, now_ms: int, waited_s: float) -> bool:
+        """Whether the TTL of at least one message may have passed (`UMessage.expires_ms`)."""
+        waited_ms = waited_s * 1000
+        has_future_ids = self.latest_ms > now_ms - waited_ms + DAY_MS
+        return 0 < self.deadline_ms < now_ms or (has_future_ids and waited_ms > self.least_ttl_ms)
 
 
 class UnconfirmedBatch:
@@ -145,8 +153,7 @@ class OpenBatch:
             summary = summaries.get(lane)
             if summary is None:
                 summary = summaries[lane] = LaneSummary(seq)
-            ttl = incoming.ttl
-            summary.add(seq, delivery.size, created_ms(message.id) + ttl if ttl else 0)
+            summary.add(seq, delivery.size, created_ms(message.id), incoming.ttl or 0)
             for observer in observers:
                 summary.records += observer.sent(delivery, now_s, now_ms)
             came.append(received)

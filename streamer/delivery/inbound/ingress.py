@@ -199,29 +199,31 @@ class Ingress(UListener):
             self._seen.remember_pending(key_of(received.message), received)
             self._enter(received, resolved, now_s, now_ms)
 
-    def redrive(self, message: UMessage, route: str, target: str, sink: str) -> refusals.Admission | Failure:
+    def redrive(
+        self, message: UMessage, waited_s: float, route: str, target: str, sink: str
+    ) -> refusals.Admission | Failure:
         """Take the message of a dead letter as if it arrived now, even if its id was seen.
 
-        It goes only where it failed: over ``route`` or else to the endpoint ``target``, and there to ``sink``, if it would
-        go there today. Return a `Failure` if it cannot be sent.
+        ``waited_s``: see `UMessage.expires_ms`. It goes only where it failed: over ``route`` or else to the endpoint
+        ``target``, and there to ``sink``, if it would go there today. Return a `Failure` if it cannot be sent.
         """
         copied_to = "" if sink == str(message.attributes.sink or "") else sink
         return self._take_again(
-            message, REDELIVERED | REDRIVEN, lambda resolved: resolved.where_it_failed(route, target, copied_to)
+            message, waited_s, REDELIVERED | REDRIVEN, lambda resolved: resolved.where_it_failed(route, target, copied_to)
         )
 
     def send_again(
-        self, message: UMessage, authorities: Container[str], endpoints: Container[str]
+        self, message: UMessage, waited_s: float, authorities: Container[str], endpoints: Container[str]
     ) -> refusals.Admission | Failure:
         """Take a Publish as if it arrived now, even if its id was seen, and send it only to some of those who get it.
 
-        These are the ``authorities`` that get a copy of their own, and all who share a message at ``endpoints``. Return a
-        `Failure` if it cannot be sent.
+        ``waited_s``: see `UMessage.expires_ms`. Those who get it are the ``authorities`` that get a copy of their own, and
+        all who share a message at ``endpoints``. Return a `Failure` if it cannot be sent.
         """
-        return self._take_again(message, REDELIVERED, lambda resolved: resolved.only_to(authorities, endpoints))
+        return self._take_again(message, waited_s, REDELIVERED, lambda resolved: resolved.only_to(authorities, endpoints))
 
     def _take_again(
-        self, message: UMessage, history: int, choose: Callable[[Resolved], Resolved | None]
+        self, message: UMessage, waited_s: float, history: int, choose: Callable[[Resolved], Resolved | None]
     ) -> refusals.Admission | Failure:
         """Take a message on the legs that are chosen of those that it would have today. ``history``: see `Delivery`."""
         if not self._has_table:
@@ -232,7 +234,7 @@ class Ingress(UListener):
             return resolved.failure
         if problems := message.attributes.carried_problems:
             return refusals.invalid(problems)
-        if message.is_expired(now_ms):
+        if message.is_expired(now_ms, waited_s):
             return refusals.EXPIRED_SINCE
         chosen = choose(resolved)
         if chosen is None:
@@ -240,6 +242,7 @@ class Ingress(UListener):
         if not chosen.has_room(message):
             return refusals.Admission.LATER
         received = Received(message)
+        received.since_s = now_s - max(0.0, waited_s)
         received.is_acknowledged = True  # it was acknowledged long ago
         self._seen.remember_pending(key_of(message), received)
         self._enter(received, chosen, now_s, now_ms, history)
@@ -353,8 +356,10 @@ class Ingress(UListener):
 
     def expire_backlog(self) -> bool:
         """Settle expired messages of the backlog; return whether there may be more of them."""
-        now_ms = self._clock.wall_ms()
-        expired = self.backlog.remove(lambda received: received.message.is_expired(now_ms), EXPIRED_MESSAGES_PER_TICK)
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        expired = self.backlog.remove(
+            lambda received: received.message.is_expired(now_ms, now_s - received.since_s), EXPIRED_MESSAGES_PER_TICK
+        )
         for received, _ in expired:
             self._fail_unrouted(received, refusals.EXPIRED_OUTSIDE)
         self._receiving.backlog_changed(self.backlog)
@@ -461,6 +466,10 @@ class Ingress(UListener):
         if first is None and not backlog.is_entering(key) and self._is_overrun(received):
             self._reject(received, resolved, refusals.FULL)
             return
+        if first is not None:
+            received.since_s = first.since_s
+        elif not received.since_s:
+            received.since_s = self._clock.monotonic_s()
         earlier = backlog.add(key, received, queue)
         self._pump.add_backlog_of(self)
         if earlier is None:
@@ -481,7 +490,7 @@ class Ingress(UListener):
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
         if self.last_values is not None and message.attributes.type is _PUBLISH and not history:
-            self.last_values.put(message, now_ms)
+            self.last_values.put(message, now_ms, now_s)
         entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue

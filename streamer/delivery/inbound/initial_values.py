@@ -153,7 +153,10 @@ class InitialValues:
     def _send(self, topic: UUri, newcomers: _Newcomers, table: RoutingTable) -> bool:
         """Send the value of a topic to those of the newcomers who have not had it; return whether there was room for it."""
         value = self._values.get(topic)
-        if value is None or value.message.is_expired(self._clock.wall_ms()):
+        if value is None:
+            return True
+        waited_s = self._clock.monotonic_s() - value.at_s
+        if value.message.is_expired(self._clock.wall_ms(), waited_s):
             return True
         interested, names = self._interest.of(topic), names_of(topic)
         new = {authority for authority in interested if self._is_new(authority, names, value)}
@@ -162,7 +165,7 @@ class InitialValues:
         homes = {home for authority in chosen for home in table.homes(authority)} - served
         message = without_token(value.message)
         for ingress in table.homes(topic.authority) if chosen else ():
-            became = self._ingresses[ingress].send_again(message, chosen, homes)
+            became = self._ingresses[ingress].send_again(message, waited_s, chosen, homes)
             if became is Admission.LATER:
                 return False
             if became is Admission.TAKEN:

@@ -72,6 +72,7 @@ class Recovery:
     ) -> None:
         """``unrouted``: each ingress's account of messages that no route takes."""
         self.entries = 0
+        self.latest_ms = 0  # when the youngest message had arrived
         self.found = Recovered()
         self.is_complete = self.has_passed = False
         self._journal = journal
@@ -146,6 +147,7 @@ class Recovery:
             self.is_complete = False
             return
         self._numbers.add(row.number)
+        self.latest_ms = max(self.latest_ms, row.entered_ms)
         self.entries += 1
         if (delivery := self._delivery(row)) is not None:
             lane = delivery.lane

@@ -118,9 +118,11 @@ class Redrive:
         except codec.UnreadableError as exc:
             self._impossible(letter, f"unreadable: {exc}")
             return None
+        now_ms = self._clock.wall_ms()
+        waited_s = (now_ms - letter.first_ms) / 1000
         if ttl_ms is not None:
-            message = with_ttl_from_now(message, ttl_ms, self._clock.wall_ms())
-        return ingress.redrive(message, letter.route, letter.target, letter.sink)
+            message, waited_s = with_ttl_from_now(message, ttl_ms, now_ms), 0.0
+        return ingress.redrive(message, waited_s, letter.route, letter.target, letter.sink)
 
     def _body(self, number: int) -> bytes:
         journal = self._custody.journal

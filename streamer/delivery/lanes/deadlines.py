@@ -1,9 +1,10 @@
 """Finds the queued messages whose TTL has passed, and names what they waited for. No event loop, no clock.
 
 A TTL counts from the creation time in the id, by the wall clock, also if the sender's clock is some hours ahead. If the id
-is more than a day ahead, the message would not expire for a long time, perhaps thousands of years. So such a message waits
-at most for its TTL by the monotonic clock. That is right whichever of the two wall clocks is wrong: the message is at least
-as old as it has waited here.
+is more than a day ahead of the arrival, the message would not expire for a long time, perhaps thousands of years. So such a
+message waits at most for its TTL by the monotonic clock (`UMessage.expires_ms`). That is right whichever of the two wall
+clocks is wrong: the message is at least as old as it has waited here. If our own clock is set back, the arrivals of all
+waiting messages were earlier than it said then, so all deadlines are set anew.
 
 A sender can have the TTLs of all waiting messages pass at the same moment. So one tick settles only as many as take some
 hundredths of a second; the others follow in the next ticks.
@@ -16,7 +17,10 @@ from streamer.due import Due
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
-from streamer.uprotocol.uuid import created_ms, made_ms
+from streamer.uprotocol.uuid import created_ms
+
+_STEP_MS = 60_000
+"""Setting the clock back by less sets no deadline anew: a day is not meant to the minute."""
 
 
 class Deadlines:
@@ -26,6 +30,7 @@ class Deadlines:
         self.fresh: list[Delivery] = []
         self._by_wall: Due[Delivery] = Due()  # Unix milliseconds
         self._by_wait: Due[Delivery] = Due()  # monotonic seconds
+        self._zero_ms = -inf  # when the monotonic clock was 0, by the wall clock with which the deadlines were set
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
@@ -35,31 +40,41 @@ class Deadlines:
 
         The caller settles them. ``waiting`` is the number of messages in the queue.
         """
+        zero_ms = now_ms - now_s * 1000
+        if zero_ms < self._zero_ms - _STEP_MS:
+            self.fresh += self._by_wall
+            self._by_wall.clear()
+            self._by_wait.clear()
+            self._zero_ms = zero_ms
+        self._zero_ms = max(self._zero_ms, zero_ms)
         for delivery in self.fresh:
             if delivery.state is not SETTLED:
-                self._add(delivery)
+                self._add(delivery, now_ms, now_s)
         self.fresh.clear()
         expired: list[Delivery] = []
-        self._take(self._by_wall, now_ms, expired)
-        self._take(self._by_wait, now_s, expired)
+        for due, now in ((self._by_wall, float(now_ms)), (self._by_wait, now_s)):
+            for delivery in self._take(due, now, expired):
+                self._add(delivery, now_ms, now_s)  # it may return to the lane: look again at the next tick
         for due in (self._by_wall, self._by_wait):
             if len(due) > 2 * waiting + 1000:
                 for delivery in [each for each in due if each.state is SETTLED]:
                     due.set(delivery, None)
         return expired
 
-    def _add(self, delivery: Delivery) -> None:
+    def _add(self, delivery: Delivery, now_ms: int, now_s: float) -> None:
         message = delivery.message
-        ttl, created = message.attributes.ttl, created_ms(message.id)
+        ttl = message.attributes.ttl
         if ttl:
-            self._by_wall.set(delivery, created + ttl)
-            if made_ms(message.id, delivery.entered_ms) != created:
-                self._by_wait.set(delivery, delivery.entered_s + ttl / 1000)
+            by_id_ms = created_ms(message.id) + ttl
+            self._by_wall.set(delivery, by_id_ms)
+            if message.expires_ms(now_ms, now_s - delivery.since_s) != by_id_ms:
+                self._by_wait.set(delivery, delivery.since_s + ttl / 1000)
 
-    def _take(self, due: Due[Delivery], now: float, expired: list[Delivery]) -> None:
-        if len(expired) == EXPIRED_MESSAGES_PER_TICK:
-            return
+    def _take(self, due: Due[Delivery], now: float, expired: list[Delivery]) -> list[Delivery]:
+        """Take expired deliveries out of their lanes and append them to ``expired``; return those in flight."""
         in_flight: list[Delivery] = []
+        if len(expired) == EXPIRED_MESSAGES_PER_TICK:
+            return in_flight
         for delivery in due.take(nextafter(now, -inf)):
             if delivery.state is QUEUED:
                 delivery.lane.drop(delivery)
@@ -67,9 +82,8 @@ class Deadlines:
                 if len(expired) == EXPIRED_MESSAGES_PER_TICK:
                     break
             elif delivery.state is IN_FLIGHT:
-                in_flight.append(delivery)  # it may return to the lane: look again at the next tick
-        for delivery in in_flight:
-            self._add(delivery)
+                in_flight.append(delivery)
+        return in_flight
 
 
 def expired_in(lane: Lane, endpoint: str, link: LinkState) -> Failure:

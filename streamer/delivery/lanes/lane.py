@@ -131,6 +131,11 @@ class Delivery:
         self.spilled = False
         self.wire_bytes = 0
 
+    @property
+    def since_s(self) -> float:
+        """When the message arrived (monotonic), also if it waited outside of the queue first."""
+        return self.received.since_s or self.entered_s
+
     def forget(self) -> None:
         """Drop the message: a settled delivery may stay in lists for a while, and must not keep its payload in memory."""
         del self.message, self.received
@@ -366,11 +371,11 @@ class Lane:
         for delivery in deliveries:
             self._count(delivery)
 
-    def take(self, count: int, now_ms: int, out: list[Delivery], expired: list[Delivery]) -> int:
+    def take(self, count: int, now_ms: int, now_s: float, out: list[Delivery], expired: list[Delivery]) -> int:
         """Move up to ``count`` deliveries, the oldest or newest first, to ``out``; return the number moved.
 
-        Those that have expired by ``now_ms`` go to ``expired`` instead and are not counted: the caller settles them. Ends
-        early once ``expired`` has `EXPIRED_MESSAGES_PER_TICK` of them.
+        Those that have expired by now (wall clock and monotonic) go to ``expired`` instead and are not counted: the caller
+        settles them. Ends early once ``expired`` has `EXPIRED_MESSAGES_PER_TICK` of them.
         """
         items = self.items
         moved = 0
@@ -386,11 +391,13 @@ class Lane:
             self._discount(delivery)
             message = delivery.message
             ttl = message.attributes.ttl
-            if ttl and now_ms > int.from_bytes(message.id[:6], "big") + ttl:
-                expired.append(delivery)
-                if len(expired) >= EXPIRED_MESSAGES_PER_TICK:
-                    break
-                continue
+            if ttl:
+                ahead_ms = int.from_bytes(message.id[:6], "big") - now_ms
+                if ahead_ms + ttl < 0 or (ahead_ms > 0 and message.is_expired(now_ms, now_s - delivery.since_s)):
+                    expired.append(delivery)
+                    if len(expired) >= EXPIRED_MESSAGES_PER_TICK:
+                        break
+                    continue
             delivery.state = IN_FLIGHT
             out.append(delivery)
             moved += 1

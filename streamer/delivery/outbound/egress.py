@@ -298,7 +298,7 @@ class Egress:
 
     def _refill_some(self, now_ms: int) -> list[Lane]:
         """Refill lanes whose next messages are packed, `_REFILLS` at most, and return them."""
-        lanes = [] if self.store is None else self.store.lanes_in_need(now_ms)[:_REFILLS]
+        lanes = [] if self.store is None else self.store.lanes_in_need(now_ms, self._clock.monotonic_s())[:_REFILLS]
         for lane in lanes:
             self.refill(lane)
             self.mark_ready(lane)
@@ -377,7 +377,7 @@ class Egress:
             quantum = 1 if has_rates or ready.is_below else _QUANTUM
             if self._has_topics and quantum > 1:
                 quantum = max(1, _QUANTUM // (1 + ready.beside(lane)))
-            moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, out, expired)
+            moved = lane.take(min(min(room, quantum), lane.window - lane.in_flight), now_ms, now_s, out, expired)
             room -= moved
             if ready.is_contested:
                 ready.sent(size - lane.bytes)

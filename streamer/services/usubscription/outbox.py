@@ -27,6 +27,9 @@ logger = logging.getLogger("ustreamer.usubscription")
 Entry = tuple[int, UMessage]
 """The number of a message on disk, and the message."""
 
+_Waiting = tuple[int, UMessage, float]
+"""An entry, and since when it waits (monotonic)."""
+
 
 class Outbox:
     """Hands messages to ``transport``; at most ``max_unsafe`` are not safe with the router. ``max_bytes`` may wait."""
@@ -35,7 +38,7 @@ class Outbox:
         self.max_bytes = max_bytes
         self._transport = transport
         self._max_unsafe = max_unsafe
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._open = 0
         self._safe: list[int] = []
@@ -51,17 +54,17 @@ class Outbox:
         self._number += 1
         return self._number
 
-    def restore(self, entries: Iterable[Entry]) -> None:
+    def restore(self, entries: Iterable[Entry], now_s: float) -> None:
         """Queue the messages of an earlier run. The next `send` hands them over."""
         for number, message in entries:
-            self._add(number, message)
+            self._add(number, message, now_s)
             self._number = max(self._number, number)
 
-    def send(self, entries: Iterable[Entry], now_ms: int) -> None:
+    def send(self, entries: Iterable[Entry], now_ms: int, now_s: float) -> None:
         """Queue these messages, which are on disk, and hand over as many as may be. Expired messages are not sent."""
         for number, message in entries:
-            self._add(number, message)
-        self._go_on(now_ms)
+            self._add(number, message, now_s)
+        self._go_on(now_ms, now_s)
         if self._bytes > self.max_bytes:
             self._give_up_oldest()
 
@@ -70,8 +73,8 @@ class Outbox:
         safe, self._safe = self._safe, []
         return safe
 
-    def _add(self, number: int, message: UMessage) -> None:
-        self._waiting.append((number, message))
+    def _add(self, number: int, message: UMessage, now_s: float) -> None:
+        self._waiting.append((number, message, now_s))
         self._bytes += size_of(message)
 
     def _give_up_oldest(self) -> None:
@@ -79,35 +82,35 @@ class Outbox:
         enough = self.max_bytes * (1 - _SPARE)
         waiting, self._waiting = self._waiting, deque()
         count = 0
-        for number, message in waiting:
+        for number, message, since_s in waiting:
             if self._bytes > enough and message.attributes.type is not UMessageType.REQUEST:
                 self._bytes -= size_of(message)
                 self._safe.append(number)
                 count += 1
             else:
-                self._waiting.append((number, message))
+                self._waiting.append((number, message, since_s))
         logger.warning("usubscription_updates_given_up count=%d consequence=%s", count, "observers may miss a change")
 
-    def _go_on(self, now_ms: int) -> None:
+    def _go_on(self, now_ms: int, now_s: float) -> None:
         if self._is_handing_over:  # called from the loop below, which continues
             return
         self._is_handing_over = True
         try:
             while self._waiting and self._open < self._max_unsafe:
-                number, message = self._waiting.popleft()
+                number, message, since_s = self._waiting.popleft()
                 self._bytes -= size_of(message)
-                if message.is_expired(now_ms):
+                if message.is_expired(now_ms, now_s - since_s):
                     self._safe.append(number)
                     continue
                 self._open += 1
-                self._transport.emit([message], lambda number=number: self._is_safe(number, now_ms))  # type: ignore[misc]  # mypy: default
+                self._transport.emit([message], lambda number=number: self._is_safe(number, now_ms, now_s))  # type: ignore[misc]  # mypy: default
         finally:
             self._is_handing_over = False
 
-    def _is_safe(self, number: int, now_ms: int) -> None:
+    def _is_safe(self, number: int, now_ms: int, now_s: float) -> None:
         self._open -= 1
         self._safe.append(number)
-        self._go_on(now_ms)
+        self._go_on(now_ms, now_s)
 
 
 def size_of(message: UMessage) -> int:

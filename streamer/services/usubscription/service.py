@@ -98,7 +98,7 @@ class USubscription:
         self._registry = SubscriptionRegistry(access, Limits.of(options))
         self._methods = Methods(self._registry, options, access)
         self._next: tuple[config.UsubscriptionConfig, Access] | None = None
-        self._inbox: list[tuple[UMessage, Done]] = []
+        self._inbox: list[tuple[UMessage, Done, float]] = []  # with the times of arrival (monotonic)
         self._woken = asyncio.Event()
         self._outbox = Outbox(transport)
         self._last_ms = 0
@@ -109,7 +109,7 @@ class USubscription:
         """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         remotes = rows.remotes(self._file, self._registry.limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
-        self._outbox.restore(rows.outbox(self._file))
+        self._outbox.restore(rows.outbox(self._file), self._clock.monotonic_s())
         for topic in list(self._registry.topics):
             if interested := self._registry.interested(topic):
                 self._router.set_interest(topic, interested, OWNER)
@@ -143,7 +143,7 @@ class USubscription:
     async def begin(self) -> None:
         """Send again the messages and commands that may not have been sent before the restart."""
         now_ms = self._last_ms = self._clock.wall_ms()
-        self._outbox.send((), now_ms)
+        self._outbox.send((), now_ms, self._clock.monotonic_s())
         transaction = Transaction()
         self._add_change(transaction, now_ms, self._registry.begin(now_ms), [], _nothing)
         await self._commit(transaction)
@@ -164,9 +164,10 @@ class USubscription:
             self._registry.limits = Limits.of(options)
             self._add_change(transaction, now_ms, self._registry.permit(now_ms, access), [], _nothing)
             self._log_set_aside()
-        for taken, (message, done) in enumerate(batch, 1):
+        now_s = self._clock.monotonic_s()
+        for taken, (message, done, since_s) in enumerate(batch, 1):
             try:
-                response, change = self._decide(now_ms, message)
+                response, change = self._decide(now_ms, message, now_s - since_s)
             except Exception:  # a fault in handling one message must not cost the others their responses
                 logger.exception(
                     "usubscription_failed source=%s sink=%s", message.attributes.source, message.attributes.sink
@@ -181,7 +182,7 @@ class USubscription:
         await self._commit(transaction)
 
     def _take(self, message: UMessage, done: Done) -> None:
-        self._inbox.append((message, done))
+        self._inbox.append((message, done, self._clock.monotonic_s()))
         self._woken.set()
 
     async def _wait(self) -> None:
@@ -198,9 +199,9 @@ class USubscription:
             text = "usubscription_set_aside entries=%d consequence=%s"
             logger.warning(text, count, "the configuration does not permit them: they have no effect until it does")
 
-    def _decide(self, now_ms: int, message: UMessage) -> tuple[list[UMessage], Change]:
+    def _decide(self, now_ms: int, message: UMessage, waited_s: float) -> tuple[list[UMessage], Change]:
         attributes = message.attributes
-        if message.is_expired(now_ms):
+        if message.is_expired(now_ms, waited_s):
             return [], Change()  # the requester has got its DEADLINE_EXCEEDED, or waits no longer
         if attributes.type is UMessageType.REQUEST:
             try:
@@ -281,7 +282,7 @@ class USubscription:
         await asyncio.sleep(0)  # the router applies the change before anybody is notified
         for messages, done in transaction.messages:
             self._transport.emit(messages, done)
-        self._outbox.send(transaction.queued, self._clock.wall_ms())
+        self._outbox.send(transaction.queued, self._clock.wall_ms(), self._clock.monotonic_s())
 
     async def _write_or_refuse(self, transaction: Transaction) -> None:
         """Write. While the disk hangs, answer Requests with an error: it is not known whether their changes will count."""
@@ -293,7 +294,7 @@ class USubscription:
                     transaction.messages = [each for each in transaction.messages if id(each[1]) not in refused]
                     self._refuse(transaction.requests, f"{hangs}: the change may be in effect later")
                     transaction.requests = []
-                    waiting = [each for each in self._inbox if each[0].attributes.type is UMessageType.REQUEST]
+                    waiting = [each[:2] for each in self._inbox if each[0].attributes.type is UMessageType.REQUEST]
                     self._inbox = [each for each in self._inbox if each[0].attributes.type is not UMessageType.REQUEST]
                     self._refuse(waiting, f"{hangs}: nothing has changed")
             writing.result()

@@ -217,7 +217,7 @@ class Session:
         done((parcel,), PermanentError(UCode.INTERNAL, text))
         return True
 
-    def give_back_expired(self, now_ms: int) -> None:
+    def give_back_expired(self, now_ms: int, now_s: float) -> None:
         """Report expired messages as lost before a new connection: the unsent ones, and after a time-out also sent ones.
 
         After any other end of a connection, sent messages are sent again, as MQTT demands.
@@ -228,7 +228,7 @@ class Session:
         suspects = self.search.suspects  # these are the first messages
         position = 0
         for packet_id, sent in self._resend:
-            if self._was_timed_out and sent[0].message.is_expired(now_ms):
+            if self._was_timed_out and sent[0].message.is_expired(now_ms, now_s - sent[0].since_s):
                 self._in_use.discard(packet_id)
                 expired.append(sent)
                 self.search.suspects -= position < suspects
@@ -236,7 +236,7 @@ class Session:
                 resend.append((packet_id, sent))
             position += 1
         for sent in self._unsent:
-            if sent[0].message.is_expired(now_ms):
+            if sent[0].message.is_expired(now_ms, now_s - sent[0].since_s):
                 expired.append(sent)
                 self.search.suspects -= position < suspects
             else:

@@ -6,6 +6,7 @@ Messages and their confirmations pass through `traffic` instead.
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -599,7 +600,7 @@ class Mqtt5Transport(ListeningTransport):
         # What another broker did not confirm is not in this one's session.
         is_same, self._session_broker = self._session_broker in (None, self._broker), self._broker
         self._connected_s = asyncio.get_running_loop().time()
-        self._session.give_back_expired(self.context.now_ms())
+        self._session.give_back_expired(self.context.now_ms(), time.monotonic())
         is_present = packet.session_present and is_same
         self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
         self._traffic.write_outgoing()

@@ -164,7 +164,8 @@ class _Flow:
 
     def _rest_s(self, message: UMessage) -> int:
         """Return the seconds until a message expires, rounded up, for the broker."""
-        rest_ms = (message.deadline_ms or 0) - self._now_ms()
+        now_ms = self._now_ms()
+        rest_ms = (message.expires_ms(now_ms, 0) or 0) - now_ms
         return min(max(1, -(-rest_ms // 1000)), _UINT32_MAX)
 
 

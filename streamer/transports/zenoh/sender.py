@@ -357,7 +357,7 @@ class Sender:
         while True:
             message = parcels[at].message
             error: SendError | None = None
-            if self._behind and message.is_expired(self._now_ms()):
+            if self._behind and message.is_expired(self._now_ms(), now_s() - parcels[at].since_s):
                 error = LinkLostError("its TTL passed behind a put that was blocked")  # the egress checks it again
             elif batch.link is not self._link:
                 error = LinkLostError()

@@ -29,6 +29,52 @@ from tests.unit.journal.harness import JournalHarness, execute
 # list
 
 
+@pytest.fixture
+def from_the_future(journal: Path) -> None:
+    """Letters 4 and 5: our clock was 1023 weeks ahead, or two days."""
+    desk = JournalHarness(journal).open()
+    ahead = [
+        letter_of(4 + n, publish(NOW_MS, SPEED), UCode.UNAVAILABLE, -hours * HOUR_MS, "up")
+        for n, hours in enumerate((1023 * 168, 48))
+    ]
+    desk.write(Batch(letters=ahead))
+    desk.close()
+
+
+@pytest.mark.usefixtures("from_the_future")
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ((), [1, 2, 3, 4, 5]),
+        (("--older-than", "30m"), [1, 2, 4, 5]),
+        (("--older-than", "9w"), [4, 5]),
+        (("--newer-than", "2h"), [2, 3]),
+    ],
+)
+def test_letters_from_the_future_count_as_older_than_all_others(
+    dead_letters: Run, words: tuple[str, ...], numbers: list[int]
+) -> None:
+    _, out, _ = dead_letters("list", "--json", *words)
+    assert [json.loads(line)["number"] for line in out.splitlines()] == numbers
+
+
+@pytest.mark.usefixtures("from_the_future")
+def test_the_age_of_a_letter_from_the_future_is_unknown(dead_letters: Run) -> None:
+    _, out, _ = dead_letters("list")
+    assert [line.split()[7] for line in out.splitlines()[1:6]] == ["2d", "60m", "60s", "unknown", "unknown"]
+    assert dead_letters("purge", "--older-than", "9w") == (0, "2 dead letters deleted\n", "")
+
+
+def test_a_letter_of_an_id_from_the_future_has_the_deadline_that_it_had(dead_letters: Run, journal: Path) -> None:
+    message = publish(NOW_MS + 1024 * 168 * HOUR_MS, SPEED, b"x", Options(ttl=5000))
+    desk = JournalHarness(journal).open()
+    desk.write(Batch(letters=[letter_of(4, message, UCode.UNAVAILABLE, 2 * HOUR_MS, "up")]))
+    desk.close()
+    _, out, _ = dead_letters("show", format_id(message.id))
+    assert "5000 ms, expired 119m ago" in out
+    assert "expired 119m ago, needs another TTL" in "".join(map(str, dead_letters("redrive", "--id", format_id(message.id))))
+
+
 def test_letters_are_listed_oldest_first_with_a_total(dead_letters: Run) -> None:
     status, out, err = dead_letters("list")
     lines = out.splitlines()

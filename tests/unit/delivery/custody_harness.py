@@ -77,7 +77,7 @@ class CustodyHarness:
     def send_unconfirmed(self, lane: Lane) -> None:
         """Send all messages of a lane over a network that does not confirm, as the settler does."""
         sent: list[Delivery] = []
-        lane.take(1000, self.clock.ms, sent, [])
+        lane.take(1000, self.clock.ms, 0.0, sent, [])
         self.store.add(sent, self.clock.s, self.clock.ms, ())
         for delivery in sent:
             lane.succeeded()

@@ -41,7 +41,7 @@ class SettlerHarness:
         """Accept messages and have them answered: they are in flight until they are settled."""
         sent: list[Delivery] = []
         for lane in dict.fromkeys(self.accept(each).lane for each in messages):
-            lane.take(len(messages), self.clock.ms, sent, [])
+            lane.take(len(messages), self.clock.ms, 0.0, sent, [])
         for delivery in sent:
             delivery.lane.succeeded()
         return sent

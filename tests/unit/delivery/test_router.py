@@ -189,7 +189,7 @@ class FakeRecovery:
     """Needs a second attempt, of two slices."""
 
     is_complete = has_passed = False
-    entries = 1
+    entries, latest_ms = 1, 0
 
     def __init__(self, *parts: object) -> None:
         self.attempts = 0

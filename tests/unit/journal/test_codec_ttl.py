@@ -20,7 +20,7 @@ def test_the_deadline_survives(made_ms: int, identity: str | None) -> None:
         message = replace(message, attributes=replace(message.attributes, provenance=Provenance(identity, 6)))
     read = codec.unpack(codec.pack(message))
     assert read == message
-    assert read.deadline_ms == NOW_MS + 1000
+    assert read.expires_ms(NOW_MS, 0) == NOW_MS + 1000
     assert read.attributes.provenance == message.attributes.provenance
 
 

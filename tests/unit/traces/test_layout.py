@@ -1,7 +1,7 @@
 """Where traces are stored, in which order files are taken, and which go first when there are too many."""
 
 import os
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ import pytest
 from streamer.traces.layout import Compaction, Deleted, Folders, sync
 
 DAY = date(2026, 11, 21)
+NOW_S = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
+YEARS = 20
 
 
 @pytest.fixture
@@ -18,10 +20,11 @@ def folders(tmp_path: Path) -> Folders:
     return found
 
 
-def spooled(folders: Folders, *names: str, size: int = 10) -> list[Path]:
+def spooled(folders: Folders, *names: str, size: int = 10, written_s: float = NOW_S) -> list[Path]:
     paths = [folders.spool / name for name in names]
-    for path in paths:
+    for number, path in enumerate(paths):
         path.write_bytes(bytes(size))
+        os.utime(path, (written_s + number, written_s + number))
     return paths
 
 
@@ -75,20 +78,56 @@ def test_the_size_of_all_files_counts_every_kind(folders: Folders) -> None:
 def test_bad_files_go_first_then_the_oldest_parquet_files_then_closed_spool_files(folders: Folders) -> None:
     spooled(folders, "1-1.arrows.bad", "1-2.arrows", "1-3.arrows", "1-4.arrows.open")
     old, new = parquet(folders, 1), parquet(folders, 2)
-    assert folders.keep_to(60) == Deleted(0, 0)
-    assert folders.keep_to(50) == Deleted(1, 10)
+    assert folders.keep_to(60, NOW_S) == Deleted(0, 0)
+    assert folders.keep_to(50, NOW_S) == Deleted(1, 10)
     assert folders.bad() == []
-    assert folders.keep_to(31) == Deleted(2, 20)
+    assert folders.keep_to(31, NOW_S) == Deleted(2, 20)
     assert (old.exists(), new.exists(), len(folders.closed())) == (False, False, 2)
-    assert folders.keep_to(0) == Deleted(2, 20)
+    assert folders.keep_to(0, NOW_S) == Deleted(2, 20)
     assert names(folders.left_open()) == ["1-4.arrows.open"]
+
+
+@pytest.mark.parametrize("day", [date(2026 + YEARS, 11, 21), date(2026, 11, 24)], ids=["years ahead", "two days ahead"])
+def test_files_from_the_future_go_before_all_others(folders: Folders, day: date) -> None:
+    """Else they would stay for ever, and what is written today would go at once."""
+    old, today, tomorrow = parquet(folders, 1), parquet(folders, 1, day=date(2026, 11, 22)), date(2026, 11, 23)
+    late, early = parquet(folders, 9, day=day), parquet(folders, 8, day=day)
+    near = parquet(folders, 0, day=tomorrow)  # as a clock may be wrong that nobody has set
+    assert folders.ahead(NOW_S) == [early, late]
+    assert folders.keep_to(40, NOW_S) == Deleted(1, 10)
+    assert (early.exists(), late.exists(), old.exists()) == (False, True, True)
+    assert folders.keep_to(20, NOW_S) == Deleted(2, 20)
+    assert folders.parquet_files() == [today, near]
+    assert folders.ahead(NOW_S) == []
+
+
+def test_spool_files_from_the_future_go_before_those_of_today(folders: Folders) -> None:
+    ahead_s = YEARS * 365 * 86_400
+    (ahead,) = spooled(folders, f"{round((NOW_S + ahead_s) * 1e6)}-1.arrows", written_s=NOW_S + ahead_s)
+    # The run that began in the future goes on after its clock was set, and a later one begins.
+    run = ahead.name.partition("-")[0]
+    set_back, later = f"{run}-2.arrows", f"{round((NOW_S + 60) * 1e6)}-1.arrows"
+    spooled(folders, set_back, written_s=NOW_S + 30)
+    spooled(folders, later, written_s=NOW_S + 90)
+    today = parquet(folders, 1)
+    assert folders.keep_to(30, NOW_S) == Deleted(1, 10)
+    assert (ahead.exists(), today.exists()) == (False, True)
+    assert folders.keep_to(10, NOW_S) == Deleted(2, 20)
+    assert names(folders.closed()) == [later]
+
+
+def test_with_a_clock_that_was_never_set_the_oldest_files_go_first_as_always(folders: Folders) -> None:
+    old, new, unset = parquet(folders, 1), parquet(folders, 2), parquet(folders, 0, day=date(1970, 1, 1))
+    assert folders.keep_to(20, 60.0) == Deleted(1, 10)
+    assert folders.keep_to(10, 60.0) == Deleted(1, 10)
+    assert [file.exists() for file in (old, new, unset)] == [False, False, True]
 
 
 def test_folders_that_become_empty_go_and_those_of_other_streamers_stay(folders: Folders) -> None:
     parquet(folders, 1)
     parquet(folders, 2)
     other = parquet(Folders(folders.path, "other"), 2)
-    folders.keep_to(0)
+    folders.keep_to(0, NOW_S)
     assert not (folders.path / "date=2026-11-21" / "hour=1").exists()
     assert other.exists()
     assert not folders.partition(DAY, 2).exists()
@@ -111,8 +150,8 @@ def test_the_entries_of_a_folder_can_be_written_to_the_disk(folders: Folders) ->
 
 
 def test_two_compactions_add_up_and_the_later_one_knows_the_size() -> None:
-    first = Compaction(1, 2, 3, 4, 5, 6, 700, ["problem"])
-    assert first.followed_by(Compaction(10, 20, 30, 40, 50, 60, 70)) == Compaction(11, 22, 33, 44, 55, 66, 70)
+    first = Compaction(1, 2, 3, 4, 5, 6, 700, 8, ["problem"])
+    assert first.followed_by(Compaction(10, 20, 30, 40, 50, 60, 70, 80)) == Compaction(11, 22, 33, 44, 55, 66, 70, 80)
     assert first.followed_by(Compaction()) == Compaction(1, 2, 3, 4, 5, 6, 700)
 
 
@@ -126,14 +165,14 @@ def test_the_events_of_a_date_are_deleted_after_its_records_and_before_later_one
     parquet(folders, 23)
     assert events.relative_to(folders.path).parts[:3] == ("_events", "date=2026-11-21", "streamer=gateway.veh1")
     assert folders.total_bytes() == 30
-    assert folders.keep_to(20) == Deleted(1, 10)
+    assert folders.keep_to(20, NOW_S) == Deleted(1, 10)
     assert events.exists()
-    assert folders.keep_to(10) == Deleted(1, 10)
+    assert folders.keep_to(10, NOW_S) == Deleted(1, 10)
     assert not (folders.path / "_events").exists()
     assert kept.exists()
 
 
 def test_closed_events_are_deleted_with_the_spool_and_its_folder_stays(folders: Folders) -> None:
     (folders.events / "1-1.arrows").write_bytes(bytes(10))
-    assert folders.keep_to(0) == Deleted(1, 10)
+    assert folders.keep_to(0, NOW_S) == Deleted(1, 10)
     assert folders.events.is_dir()

@@ -5,6 +5,7 @@ import queue
 import signal
 import subprocess
 import threading
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,21 @@ def test_events_stand_beside_the_records_in_files_of_their_own(tmp_path: Path) -
     assert {each["run_ts"] for each in found} == run
     assert {(each["version"], each["compiled"]) for each in found} == {(__version__, IS_COMPILED)}
     assert {f"date={each['ts'].date()}" for each in found} == {events.parent.parent.name}
+
+
+def test_traces_of_a_clock_that_was_years_ahead_do_not_cost_those_of_today(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Tracing(TraceConfig(path=tmp_path, rotate_bytes=50_000, max_bytes=50_000), "gateway.veh1", {})
+    ahead = one.folders.partition(date(2099, 1, 1), 7) / "part-ahead.parquet"
+    ahead.parent.mkdir(parents=True)
+    ahead.write_bytes(bytes(60_000))
+    later = ahead.with_name("part-later.parquet")
+    later.write_bytes(bytes(1000))
+    one.start({})
+    one.recorder.delivered([push(route_queue(), message())], 101.0, NOW_MS)
+    one.stop()
+    assert (one.compacted.records, one.deleted.files, one.compacted.ahead) == (1, 1, 1)
+    assert (ahead.exists(), later.exists()) == (False, True)
+    (said,) = [record.getMessage() for record in caplog.records if "trace_files_ahead" in record.getMessage()]
+    assert said.startswith("trace_files_ahead files=1 consequence=they are deleted before all others")

@@ -30,6 +30,13 @@ def test_pull_hands_out_the_earliest_first_and_then_finds_nothing() -> None:
     assert caught.value.code is UCode.NOT_FOUND
 
 
+def test_pull_passes_over_what_has_waited_for_its_ttl_whatever_its_id_says() -> None:
+    ahead_ms = NOW_MS + 2 * 86_400_000
+    buffer, _ = buffered(publish(ahead_ms, TOPIC, b"late", Options(ttl=999)), publish(ahead_ms, TOPIC, b"in time"))
+    buffer._waiting[0].since_s -= 1
+    assert buffer.pull().payload == b"in time"
+
+
 def test_pull_passes_over_what_has_expired() -> None:
     late = [publish(NOW_MS - 1000, TOPIC, b"late", Options(ttl=999)) for _ in range(2)]
     in_time = publish(NOW_MS - 1000, TOPIC, b"in time", Options(ttl=1000))

@@ -72,12 +72,12 @@ def test_without_a_priority_a_message_is_of_the_default_class() -> None:
 
 def test_a_message_is_expired_after_its_creation_plus_its_ttl() -> None:
     message = UMessage(new_id(NOW_MS), replace(PUBLISH, ttl=1000))
-    assert [message.is_expired(NOW_MS + later) for later in (0, 1000, 1001)] == [False, False, True]
+    assert [message.is_expired(NOW_MS + later, 0) for later in (0, 1000, 1001)] == [False, False, True]
 
 
 @pytest.mark.parametrize("ttl", [0, None])
 def test_a_message_with_ttl_0_or_none_never_expires(ttl: int | None) -> None:
-    assert not UMessage(new_id(NOW_MS), replace(PUBLISH, ttl=ttl)).is_expired(1 << 60)
+    assert not UMessage(new_id(NOW_MS), replace(PUBLISH, ttl=ttl)).is_expired(1 << 60, 0)
 
 
 @pytest.mark.parametrize("attributes", ALL, ids=lambda each: each.type.name)

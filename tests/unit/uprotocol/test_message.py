@@ -276,7 +276,7 @@ def test_request_options_cannot_contradict_its_own_ttl() -> None:
 def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, now_ms: int) -> None:
     ttl = message.attributes.ttl
     expected = ttl is not None and ttl > 0 and now_ms > created_ms(message.id) + ttl
-    assert message.is_expired(now_ms) is expected
+    assert message.is_expired(now_ms, 0) is expected
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,27 @@ def test_message_expires_only_with_a_ttl_and_only_after_it(message: UMessage, no
 )
 def test_deadline_is_creation_plus_ttl_and_that_moment_itself_is_in_time(ttl: int | None, deadline: int | None) -> None:
     message = UMessage(new_id(START_MS), replace(PUBLISH, ttl=ttl))
-    assert message.deadline_ms == deadline
+    assert message.expires_ms(START_MS, 0) == deadline
     if deadline is None:
-        assert not message.is_expired(1 << 60)
+        assert not message.is_expired(1 << 60, 0)
     else:
-        assert not message.is_expired(deadline)
-        assert message.is_expired(deadline + 1)
+        assert not message.is_expired(deadline, 0)
+        assert message.is_expired(deadline + 1, 0)
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * 86_400_000, 1024 * 7 * 86_400_000])
+def test_ttl_of_an_id_from_the_future_counts_from_the_arrival(ahead_ms: int) -> None:
+    """Two days ahead, or 1024 weeks: a GPS receiver that has counted its weeks wrong."""
+    message = UMessage(new_id(START_MS + ahead_ms), replace(PUBLISH, ttl=5000))
+    for waited_ms in (0, 5000, 5001, ahead_ms - 1, ahead_ms + 4000):
+        now_ms = START_MS + waited_ms
+        assert message.is_expired(now_ms, waited_ms / 1000) is (waited_ms > 5000)
+        assert message.expires_ms(now_ms, waited_ms / 1000) == START_MS + 5000
+
+
+def test_arrival_that_was_written_down_by_a_clock_that_was_ahead_says_nothing() -> None:
+    message = UMessage(new_id(START_MS + 2 * 86_400_000), replace(PUBLISH, ttl=5000))
+    assert not message.is_expired(START_MS, -2 * 86_400)
 
 
 def test_messages_are_equal_by_what_they_are_and_can_be_counted() -> None:

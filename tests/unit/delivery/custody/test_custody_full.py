@@ -191,7 +191,7 @@ def test_with_evict_the_new_message_goes_if_it_is_the_least_important(harness: C
 def test_what_is_in_flight_is_never_given_up_for_want_of_room(harness: CustodyHarness) -> None:
     fill(harness)
     delivery = harness.accept(message(payload=b"x" * 500), harness.new_queue("side", queue={"on_full": "reject"}))
-    delivery.lane.take(1, NOW_MS, [], [])
+    delivery.lane.take(1, NOW_MS, 0.0, [], [])
     harness.write()
     assert harness.owner.given_up == []
     assert not acknowledged(delivery.received)

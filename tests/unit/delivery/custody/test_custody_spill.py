@@ -58,7 +58,7 @@ def test_a_message_without_payload_is_not_spilled(harness: CustodyHarness) -> No
 def test_what_is_in_flight_keeps_its_payload(harness: CustodyHarness) -> None:
     written(harness, b"1")
     delivery = harness.accept(message(1, payload=b"2"))
-    delivery.lane.take(1, NOW_MS, [], [])
+    delivery.lane.take(1, NOW_MS, 0.0, [], [])
     harness.write()
     assert (delivery.journaled, delivery.spilled) == (True, False)
 

@@ -241,7 +241,7 @@ def test_if_no_node_comes_what_was_set_aside_counts_as_delivered_to_those_who_we
     harness.store.node_lost(harness.clock.s)
     assert harness.confirmed_messages(ABSENT_S) == 2
     harness.store.node_came()
-    assert harness.store.lanes_in_need(harness.clock.ms) == []
+    assert harness.store.lanes_in_need(harness.clock.ms, harness.clock.s) == []
     assert harness.is_empty
 
 
@@ -391,9 +391,9 @@ def test_a_lane_needs_a_refill_if_its_next_message_is_packed_and_may_leave() -> 
     harness.store.redeliver(harness.lane(0), harness.clock.s)
     harness.store.redeliver(harness.lane(1), harness.clock.s)
     harness.lane(1).set_hold(Hold.ABSENT)
-    assert harness.store.lanes_in_need(harness.clock.ms) == [harness.lane(0)]
+    assert harness.store.lanes_in_need(harness.clock.ms, harness.clock.s) == [harness.lane(0)]
     harness.refill(harness.lane(0))
-    assert harness.store.lanes_in_need(harness.clock.ms) == []
+    assert harness.store.lanes_in_need(harness.clock.ms, harness.clock.s) == []
 
 
 def test_a_lane_that_is_held_needs_a_refill_when_something_packed_has_expired() -> None:
@@ -401,8 +401,8 @@ def test_a_lane_that_is_held_needs_a_refill_when_something_packed_has_expired() 
     harness.send(message(ttl=5000), message(ttl=1000), message())
     harness.store.redeliver(harness.lane(), harness.clock.s)
     harness.lane().set_hold(Hold.ABSENT)
-    assert harness.store.lanes_in_need(harness.clock.ms + 1000) == []
-    assert harness.store.lanes_in_need(harness.clock.ms + 1001) == [harness.lane()]
+    assert harness.store.lanes_in_need(harness.clock.ms + 1000, harness.clock.s) == []
+    assert harness.store.lanes_in_need(harness.clock.ms + 1001, harness.clock.s) == [harness.lane()]
 
 
 def test_some_messages_at_a_time_are_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,14 +23,14 @@ def sent(*messages: UMessage) -> list[Delivery]:
 def test_a_share_adds_up_what_a_batch_has_of_a_lane() -> None:
     summary = LaneSummary(9)
     for seq, size in ((9, 100), (7, 50), (8, 1)):
-        summary.add(seq, size, 0)
+        summary.add(seq, size, 0, 0)
     assert (summary.count, summary.bytes, summary.first, summary.deadline_ms) == (3, 151, 7, 0)
 
 
 def test_the_deadline_of_a_share_is_the_earliest_of_those_that_have_one() -> None:
     summary = LaneSummary(1)
-    for deadline_ms in (0, 300, 200, 0, 400):
-        summary.add(1, 1, deadline_ms)
+    for created, ttl in ((1000, 0), (100, 200), (150, 50), (100, 0), (300, 100)):
+        summary.add(1, 1, created, ttl)
     assert summary.deadline_ms == 200
 
 

@@ -36,7 +36,7 @@ def test_messages_of_an_earlier_process_are_counted_and_wait_to_be_sent_again() 
     assert (harness.queue.stats.accepted, harness.queue.unconfirmed) == (3, 3)
     assert not harness.store.is_full
     assert harness.confirmed(ABSENT_S) == []
-    assert harness.store.lanes_in_need(harness.clock.ms) == [harness.lane(0), harness.lane(1)]
+    assert harness.store.lanes_in_need(harness.clock.ms, harness.clock.s) == [harness.lane(0), harness.lane(1)]
     assert harness.refill(harness.lane(0)) == [sent[0], sent[2]]
     assert harness.refill(harness.lane(1)) == [sent[1]]
     assert harness.is_empty

@@ -87,7 +87,7 @@ class StoreHarness:
     def send_waiting(self, lane: Lane, count: int = 1000) -> list[UMessage]:
         """Send the messages that may be sent from a lane, and pack them as the egress and the settler do."""
         out: list[Delivery] = []
-        lane.take(count, self.clock.ms, out, [])
+        lane.take(count, self.clock.ms, 0.0, out, [])
         sent = [delivery.message for delivery in out]
         for _ in out:
             lane.succeeded()

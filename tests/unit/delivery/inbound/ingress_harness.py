@@ -109,7 +109,7 @@ class IngressHarness(SettlerHarness):
         queue = self.routes[route]
         oldest = min(queue.waiting(), key=lambda delivery: delivery.seq)
         sent: list[Delivery] = []
-        oldest.lane.take(1, self.clock.ms, sent, [])
+        oldest.lane.take(1, self.clock.ms, 0.0, sent, [])
         oldest.lane.succeeded()
         self.settler.delivered(sent)
         self.pump.go_on(self.egresses[route])

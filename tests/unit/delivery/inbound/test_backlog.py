@@ -25,7 +25,7 @@ def make_room(queue: RouteQueue) -> None:
     """Settle the oldest message of a queue that has one lane."""
     (lane,) = queue.lanes.values()
     sent: list[Delivery] = []
-    lane.take(1, NOW_MS, sent, [])
+    lane.take(1, NOW_MS, 0.0, sent, [])
     queue.leave(sent[0])
     lane.succeeded()
 

@@ -13,7 +13,7 @@ def test_a_message_is_taken_although_its_id_was_seen() -> None:
     sent = message(payload=b"x")
     harness.receive(sent)
     harness.settle_oldest()
-    assert harness.ingress.redrive(sent, "", "", "") is Admission.TAKEN
+    assert harness.ingress.redrive(sent, 0, "", "", "") is Admission.TAKEN
     (delivery,) = harness.cloud.waiting()
     assert (delivery.message, delivery.history) == (sent, REDELIVERED | REDRIVEN)
     assert delivery.received.is_acknowledged
@@ -26,5 +26,5 @@ def test_a_message_is_not_left_out_by_sampling() -> None:
     sent = message(made_ms=START_MS + 1)
     harness.receive(message(made_ms=START_MS), sent)
     assert len(harness.waiting("phone")) == 1
-    harness.ingress.redrive(sent, "", "", "")
+    harness.ingress.redrive(sent, 0, "", "", "")
     assert harness.waiting("phone")[1:] == [sent]

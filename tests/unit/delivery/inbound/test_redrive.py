@@ -30,7 +30,7 @@ class FakeIngress:
         self.given: list[UMessage] = []
         self.where: list[tuple[str, str, str]] = []  # they had failed: route, endpoint and sink
 
-    def redrive(self, sent: UMessage, route: str, target: str, sink: str) -> Admission | Failure:
+    def redrive(self, sent: UMessage, waited_s: float, route: str, target: str, sink: str) -> Admission | Failure:
         self.given.append(sent)
         self.where.append((route, target, sink))
         return self.answer

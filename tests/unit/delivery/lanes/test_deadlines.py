@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK
+from streamer.delivery.lanes.lane import EXPIRED_MESSAGES_PER_TICK, Delivery
 from streamer.delivery.lanes.queue import RouteQueue
 from tests.unit.delivery.messages import NOW_MS, message, push, route_queue
 
@@ -46,8 +46,42 @@ def test_nothing_waits_for_years_when_our_clock_is_set_back() -> None:
 @pytest.mark.parametrize("made_ms", [NOW_MS, NOW_MS - 500, NOW_MS + DAY_MS])
 def test_id_that_is_less_than_a_day_ahead_goes_by_the_wall_clock_alone(made_ms: int) -> None:
     queue = waiting(made_ms)
-    assert not expires(queue, made_ms + 1000, ENTERED_S + 10**6)
-    assert expires(queue, made_ms + 1001, ENTERED_S)
+    arrived_ms = NOW_MS - ENTERED_S * 1000  # so the clocks are not stepped
+    assert not expires(queue, made_ms + 1000, (made_ms + 1000 - arrived_ms) / 1000)
+    assert expires(queue, made_ms + 1001, (made_ms + 1001 - arrived_ms) / 1000)
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * DAY_MS, YEARS_MS])
+def test_own_clock_that_was_ahead_with_all_others_leaves_nothing_that_never_expires(ahead_ms: int) -> None:
+    """The ids were not from the future when they came."""
+    queue = waiting(NOW_MS + ahead_ms)
+    assert not expires(queue, NOW_MS + ahead_ms + 200, ENTERED_S + 0.2)
+    assert not expires(queue, NOW_MS + 1000, ENTERED_S + 1)
+    assert expires(queue, NOW_MS + 1001, ENTERED_S + 1.001)
+
+
+def test_clock_that_runs_back_in_small_steps_leaves_nothing_that_never_expires() -> None:
+    queue = waiting(NOW_MS, ttl=100_000)
+    for n in range(1, 100):
+        assert not expires(queue, NOW_MS - n * DAY_MS // 40, ENTERED_S + n)
+    assert not expires(queue, NOW_MS - 3 * DAY_MS, ENTERED_S + 100)
+    assert expires(queue, NOW_MS - 3 * DAY_MS, ENTERED_S + 100.001)
+
+
+def test_id_from_the_future_is_not_sent_between_its_end_and_the_next_tick() -> None:
+    queue = waiting(YEAR_9999_MS)
+    (lane,) = queue.lanes.values()
+    assert not expires(queue, NOW_MS + 990, ENTERED_S + 0.99)
+    out, expired = list[Delivery](), list[Delivery]()
+    assert lane.take(1, NOW_MS + 1010, ENTERED_S + 1.01, out, expired) == 0
+    assert (len(out), len(expired)) == (0, 1)
+
+
+def test_time_outside_of_the_queue_counts_too() -> None:
+    queue = route_queue()
+    push(queue, message(ttl=1000, made_ms=YEAR_9999_MS)).received.since_s = ENTERED_S - 0.9
+    assert not expires(queue, NOW_MS + 100, ENTERED_S + 0.1)
+    assert expires(queue, NOW_MS + 101, ENTERED_S + 0.101)
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
@@ -68,7 +102,7 @@ def test_of_many_that_expire_at_one_moment_some_are_taken_at_a_time(made_ms: int
 def test_what_is_in_flight_at_its_end_is_looked_at_again_and_does_not_pile_up() -> None:
     queue = waiting(YEAR_9999_MS)
     (lane,) = queue.lanes.values()
-    lane.take(1, NOW_MS, [], [])
+    lane.take(1, NOW_MS, 0.0, [], [])
     for n in range(5000):
         assert not expires(queue, NOW_MS + 2000 + n, ENTERED_S + 2 + n)
     assert len(queue._deadlines) == 2

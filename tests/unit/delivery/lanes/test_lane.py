@@ -36,7 +36,7 @@ class LaneHarness:
     def take(self, count: int, now_ms: int = NOW_MS) -> list[Delivery]:
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        assert self.lane.take(count, now_ms, out, expired) == len(out)
+        assert self.lane.take(count, now_ms, 0.0, out, expired) == len(out)
         assert expired == []
         return out
 
@@ -61,7 +61,7 @@ class AnyOrder(RuleBasedStateMachine):
         now_ms = NOW_MS + (6 if late else 0)
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        moved = self.lane.take(count, now_ms, out, expired)
+        moved = self.lane.take(count, now_ms, 0.0, out, expired)
         assert moved == len(out)
         seen = sorted(out + expired, key=lambda delivery: delivery.seq)
         assert [d.seq for d in seen] == sorted(self.waiting)[: len(seen)]
@@ -237,10 +237,10 @@ def test_of_many_that_have_expired_some_are_taken_out_at_a_time() -> None:
     living = harness.push()
     out: list[Delivery] = []
     expired: list[Delivery] = []
-    assert harness.lane.take(2, NOW_MS + 2, out, expired) == 0
+    assert harness.lane.take(2, NOW_MS + 2, 0.0, out, expired) == 0
     assert (out, expired) == ([], dying[:EXPIRED_MESSAGES_PER_TICK])
     expired.clear()
-    assert harness.lane.take(2, NOW_MS + 2, out, expired) == 1
+    assert harness.lane.take(2, NOW_MS + 2, 0.0, out, expired) == 1
     assert (out, expired) == ([living], dying[EXPIRED_MESSAGES_PER_TICK:])
 
 
@@ -250,5 +250,5 @@ def test_expired_do_not_use_up_the_count() -> None:
     living = [harness.push() for _ in range(3)]
     out: list[Delivery] = []
     expired: list[Delivery] = []
-    assert harness.lane.take(2, NOW_MS + 2, out, expired) == 2
+    assert harness.lane.take(2, NOW_MS + 2, 0.0, out, expired) == 2
     assert (out, expired) == (living[:2], dying)

@@ -18,7 +18,7 @@ from tests.unit.delivery.messages import NOW_MS, message, push, queue_policy, ro
 def take(queue: RouteQueue, delivery: Delivery) -> None:
     """Send the head of a lane, which has to be ``delivery``."""
     out: list[Delivery] = []
-    delivery.lane.take(1, NOW_MS, out, [])
+    delivery.lane.take(1, NOW_MS, 0.0, out, [])
     assert out == [delivery]
 
 
@@ -132,7 +132,7 @@ def test_many_victims_are_not_compared_with_each_other(size: int, monkeypatch: p
     monkeypatch.setattr(queue_module, "Delivery", Compared)
     queue = route_queue(queue={"messages": 200, "bytes": 100 * OVERHEAD_BYTES, "on_full": "evict"})
     in_flight = push(queue, message(flow=1))
-    in_flight.lane.take(1, NOW_MS, [], [])
+    in_flight.lane.take(1, NOW_MS, 0.0, [], [])
     for _ in range(99):
         push(queue, message())
     victims = queue.victims(size, 6)

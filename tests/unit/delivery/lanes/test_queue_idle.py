@@ -16,7 +16,7 @@ def push(queue: RouteQueue, flow: int, now_s: float = BEGIN_S) -> Delivery:
 
 def deliver(delivery: Delivery) -> None:
     lane = delivery.lane
-    lane.take(1, NOW_MS, [], [])
+    lane.take(1, NOW_MS, 0.0, [], [])
     lane.queue.leave(delivery)
     lane.succeeded()
 
@@ -68,7 +68,7 @@ def test_flows_with_something_to_do_stay() -> None:
     idle = idle_flows(queue, FEW_LANES + 1, first=5)
     deliver(push(queue, 0, BEGIN_S + 1))
     push(queue, 1)
-    flying.take(1, NOW_MS, [], [])
+    flying.take(1, NOW_MS, 0.0, [], [])
     push(queue, 2)
     unconfirmed.unconfirmed = 1
     refused.set_hold(Hold.BACKOFF)

@@ -48,7 +48,7 @@ class Traffic(RuleBasedStateMachine):
     def leaves(self, flow: int, count: int, is_late: bool) -> None:
         out: list[Delivery] = []
         expired: list[Delivery] = []
-        self.lane(flow).take(count, NOW_MS + 6 * is_late, out, expired)
+        self.lane(flow).take(count, NOW_MS + 6 * is_late, 0.0, out, expired)
         self.in_flight[flow].extend(out)
         for delivery in expired:
             self.queue.leave(delivery)

@@ -65,7 +65,7 @@ def test_the_quota_of_an_authority_is_used_up_by_what_it_has_in_the_queue() -> N
 def test_what_was_there_before_its_quota_was_set_counts_too() -> None:
     queue = queue_of()
     waiting, in_flight = push(queue, sent_by("a")), push(queue, sent_by("b"))
-    in_flight.lane.take(1, NOW_MS, [], [])
+    in_flight.lane.take(1, NOW_MS, 0.0, [], [])
     queue.use(queue_policy(queue={"messages": 10, "per_authority": 0.1}))
     assert queue.exceeds_quota("a", 600)
     assert queue.exceeds_quota("b", 600)

@@ -27,7 +27,7 @@ class Lanes:
         return lane
 
     def send(self, lane: Lane, count: int = 1) -> None:
-        assert lane.take(count, NOW_MS, [], []) == count
+        assert lane.take(count, NOW_MS, 0.0, [], []) == count
         self.ready.mark_ready(lane)
 
     def order(self, floor: int = 0) -> list[Lane]:
@@ -35,7 +35,7 @@ class Lanes:
         found = []
         while (lane := self.ready.next(floor, NOW_S)) is not None:
             found.append(lane)
-            lane.take(WIDE, NOW_MS, [], [])
+            lane.take(WIDE, NOW_MS, 0.0, [], [])
         return found
 
 
@@ -128,7 +128,7 @@ def sent_at_a_share(lower_share: float, levels: list[int], count: int) -> list[i
         assert lane is not None
         found.append(lane.highest_class)
         size = lane.bytes
-        assert lane.take(1, NOW_MS, [], []) == 1
+        assert lane.take(1, NOW_MS, 0.0, [], []) == 1
         if lanes.ready.is_contested:  # else nobody tells
             lanes.ready.sent(size - lane.bytes)
         lanes.ready.mark_ready(lane)
@@ -196,7 +196,7 @@ def turns(queue: RouteQueue, arrivals: list[tuple[str, int]], now_s: float = NOW
     found = []
     while (lane := ready.next(0, now_s)) is not None:
         found.append(lane.key[0].authority)
-        lane.take(1, NOW_MS, [], [])
+        lane.take(1, NOW_MS, 0.0, [], [])
         queue.quotas.spend(lane.group, 600, now_s)
     return found
 
@@ -226,7 +226,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
         lane = ready.next(0, now_s)
         if lane is None:
             return None
-        lane.take(1, NOW_MS, [], [])
+        lane.take(1, NOW_MS, 0.0, [], [])
         queue.quotas.spend(lane.group, 600, now_s)
         return lane.key[0].authority
 
@@ -244,7 +244,7 @@ def test_a_lane_that_comes_while_its_group_is_parked_is_served_later() -> None:
     ready.mark_ready(first)
     ready.mark_ready(second)
     assert ready.next(0, 0.0) is first
-    first.take(1, NOW_MS, [], [])
+    first.take(1, NOW_MS, 0.0, [], [])
     queue.quotas.spend(first.group, 600, 0.0)
     assert ready.next(0, 0.0) is None
     third = push(queue, of("b", 9)).lane

@@ -88,6 +88,6 @@ def lose_receiver(harness: PresenceHarness, count: int = 1) -> Lane:
     delivery = harness.watched(message(), Presence.PRESENT)
     for _ in range(count - 1):
         harness.accept(message())
-    delivery.lane.take(count, START_MS, harness.sent, [])
+    delivery.lane.take(count, START_MS, 0.0, harness.sent, [])
     harness.change(delivery.lane, Presence.ABSENT)
     return delivery.lane

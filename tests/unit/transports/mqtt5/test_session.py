@@ -25,6 +25,7 @@ class Parcel:
     message: UMessage
     name: str
     wire_bytes: int = 0
+    since_s: float = 0.0
 
 
 def make_parcel(name: str) -> Parcel:

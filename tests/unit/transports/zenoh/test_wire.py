@@ -413,6 +413,6 @@ def test_attachments_of_8_kib_take_no_more_than_the_bound_of_the_cache() -> None
 def test_a_ttl_from_the_arrival_is_sent_as_far_as_it_fits(made_ms: int, kind: UMessageType, ttl: int) -> None:
     now_ms = 1_700_000_000_000
     message = UMessage(new_id(made_ms), Attributes(kind, TOPIC, ttl=1000)).ending(now_ms + 1000, now_ms)
-    assert message.deadline_ms == now_ms + 1000
+    assert message.expires_ms(now_ms, 0) == now_ms + 1000
     attachment = encode_attachment(message)
     assert pb.UAttributes.FromString(attachment[1:]).ttl == ttl

@@ -1,0 +1,128 @@
+"""Our own clock was days or years ahead, with the clocks of all sources, and is set back: nothing lives for ever."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from streamer.uprotocol.message import Options, UMessage, publish
+from tests.clock import START_MS, FakeClock
+from tests.flow.harness import SPEED, RouterHarness, configuration
+from tests.flow.journaled_run import DOWN, journaled_run, order
+from tests.flow.pausing import EVERYTHING
+
+DAY_MS = 86_400_000
+AHEAD = pytest.mark.parametrize("ahead_ms", [2 * DAY_MS, 20 * 365 * DAY_MS], ids=["two days", "twenty years"])
+
+
+@AHEAD
+async def test_what_is_queued_expires_when_it_has_waited_for_its_ttl(ahead_ms: int) -> None:
+    async with RouterHarness(clock=FakeClock(START_MS + ahead_ms)) as harness:
+        harness.transports["vehicle"].lose_link()
+        harness.arrive("cloud", order(harness, b"x", ttl=5000))
+        harness.pass_time(1000)
+        harness.clock.ms -= ahead_ms
+        harness.pass_time(4000)
+        assert harness.queued(DOWN) == 1
+        harness.pass_time(1)
+        assert harness.outcomes(DOWN) == {"expired": 1}
+
+
+@AHEAD
+async def test_what_is_queued_expires_also_after_a_restart(tmp_path: Path, ahead_ms: int) -> None:
+    clock = FakeClock(START_MS + ahead_ms)
+    async with journaled_run(tmp_path / "j.db", clock=clock) as first:
+        first.hold()
+        first.harness.arrive("cloud", order(first.harness, b"x", ttl=5000))
+        await first.flush()
+    clock.ms -= ahead_ms
+    async with journaled_run(tmp_path / "j.db", clock=clock, pause_rules=[EVERYTHING]) as second:
+        second.harness.pass_time(5000)
+        assert second.harness.queued(DOWN) == 1
+        second.harness.pass_time(1)
+        assert second.harness.outcomes(DOWN) == {"expired": 1}
+        assert second.harness.router.set_backs.count == 1
+
+
+@AHEAD
+async def test_what_waits_outside_of_a_full_queue_expires_and_is_not_given_its_ttl_twice(ahead_ms: int) -> None:
+    """The same for ids that only their sender's clock puts into the future."""
+    config = configuration(queue_policy={"queue": {"messages": 1}})
+    async with RouterHarness(config) as harness:
+        cloud = harness.transports["cloud"]
+        cloud.lose_link()
+        first, second, third = (
+            publish(harness.clock.ms + ahead_ms, SPEED, payload, Options(ttl=ttl))
+            for payload, ttl in ((b"1", 2000), (b"2", 5000), (b"3", 1000))
+        )
+        harness.arrive("vehicle", first, second, third)
+        assert harness.queued("vehicle-cloud") == 1
+        harness.pass_time(1001)
+        assert len(harness.router.ingresses["vehicle"].backlog) == 1
+        harness.pass_time(1000)
+        assert harness.queued("vehicle-cloud") == 1
+        assert len(harness.router.ingresses["vehicle"].backlog) == 0
+        harness.pass_time(2999)
+        assert harness.queued("vehicle-cloud") == 1
+        harness.pass_time(1)
+        assert harness.queued("vehicle-cloud") == 0
+        cloud.restore_link()
+        assert harness.sent("cloud") == []
+
+
+async def subscribe(harness: RouterHarness, interested: dict[str, int]) -> None:
+    harness.router.set_interest(SPEED, interested, "test", is_new=True)
+    await asyncio.sleep(0)
+    await harness.router.listening.catch_up()
+
+
+@AHEAD
+@pytest.mark.parametrize("after_ms", [3000, 5001], ids=["in time", "expired"])
+async def test_initial_value_is_sent_only_before_its_ttl_has_passed(ahead_ms: int, after_ms: int) -> None:
+    config = configuration(
+        utwin={},
+        usubscription={"initial": True},
+        routes=[{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}],
+    )
+    async with RouterHarness(config, addressed=("cloud",)) as harness:
+        await subscribe(harness, {"backend": 0})
+        harness.arrive("vehicle", publish(harness.clock.ms + ahead_ms, SPEED, b"1", Options(ttl=5000)))
+        harness.pass_time(after_ms)
+        await subscribe(harness, {"backend": 0, "workshop": 0})
+        harness.pass_time(1000)
+        assert len(harness.sent("cloud")) == 1 + (after_ms < 5000)
+
+
+async def test_letter_of_an_id_from_the_future_needs_another_ttl_as_any_other(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "j.db") as run:
+        vehicle = run.harness.transports["vehicle"]
+        vehicle.lose_link()
+        message = order(run.harness, b"x", ttl=5000)
+        ahead = UMessage(
+            (int.from_bytes(message.id[:6], "big") + 2 * DAY_MS).to_bytes(6, "big") + message.id[6:],
+            message.attributes,
+            message.payload,
+        )
+        run.harness.arrive("cloud", ahead)
+        run.harness.pass_time(5001)
+        await run.flush()
+        vehicle.restore_link()
+        run.harness.router.redrive.take(run.letters[:1], [None])
+        await run.flush()
+        assert run.harness.sent("vehicle") == []
+        run.harness.router.redrive.take(run.letters[:1], [10_000])
+        await run.flush()
+        assert [message.id for message in run.harness.sent("vehicle")] == [ahead.id]
+
+
+async def test_each_set_back_is_said_and_counted_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with RouterHarness() as harness:
+        for step_ms in (-500, 3_600_000, -3_600_000, 0, 0, -2 * DAY_MS):
+            harness.clock.ms += step_ms
+            harness.pass_time(100)
+        said = [record.getMessage() for record in caplog.records if "clock_set_back" in record.getMessage()]
+        assert [line.partition(" consequence")[0] for line in said] == [
+            "clock_set_back seconds=3600",
+            "clock_set_back seconds=172800",
+        ]
+        assert harness.router.set_backs.count == 2
