@@ -315,6 +315,11 @@ class Config(Section):
     """Broadcasts that receivers may listen to by name instead of by number."""
 
     @property
+    def listed_authorities(self) -> frozenset[str]:
+        """Return the authorities that any endpoint lists; the others are strangers."""
+        return frozenset(name for endpoint in self.endpoints.values() for name in endpoint.authorities)
+
+    @property
     def divided(self) -> tuple[str, ...]:
         """Return the endpoints whose messages are divided among several streamers."""
         return tuple(name for name, endpoint in self.endpoints.items() if endpoint.options.is_divided)

@@ -113,11 +113,11 @@ class UtwinConfig(Section):
     """The uTwin service: it knows the last Publish of each topic that the streamer has accepted."""
 
     max_topics: Count = 10_000
-    """Topics whose last message is kept. Beyond that, the topic that was published longest ago is forgotten."""
+    """Topics whose last message is kept. Beyond that, the authority that has the most forgets its oldest topic."""
     max_bytes: Size = 16 * MIB
     """Bytes of these messages; each counts as in a queue. Beyond that likewise."""
     save_s: Annotated[float, Field(ge=1, le=LONGEST_S)] = 60
-    """How often messages that have changed are written to the state file."""
+    """For how long a topic has to be quiet until its last message is written to the state file."""
     max_answer_bytes: Size = MIB
     """The largest answer. Topics that do not fit are answered with RESOURCE_EXHAUSTED."""
 

@@ -104,7 +104,10 @@ class Router:
         self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
         self._random = random
-        self.last_values = None if config.utwin is None else LastValues(config.utwin.max_topics, config.utwin.max_bytes)
+        self.last_values = None
+        if config.utwin is not None:
+            bounds = config.utwin.max_topics, config.utwin.max_bytes
+            self.last_values = LastValues(*bounds, config.listed_authorities, asyncio.Event())
         self.egresses: dict[str, Egress] = {}
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():

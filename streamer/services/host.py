@@ -150,7 +150,7 @@ class ServiceHost:
         self.status.use(config.status)
         self.receivers.use(config.catalogue, access, _most_authorities(config))
         if self.utwin is not None and config.utwin is not None:
-            self.utwin.use(config.utwin, access)
+            self.utwin.use(config.utwin, access, config.listed_authorities)
         if self.subscriptions is not None and config.usubscription is not None:
             self.subscriptions.use(config.usubscription, access)
 

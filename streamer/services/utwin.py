@@ -1,5 +1,9 @@
 """core.utwin: answers with the last Publish of each topic that the streamer has accepted, and keeps them across restarts.
 
+The state file has the last message of a topic or none: one that is published again is deleted there at once, and the new
+one is written when the topic has been quiet for a while, or at the end. So a kill loses some last messages, but none comes
+back that is not the last one.
+
 A message that has expired is not found. Whoever may not subscribe to a topic may not ask for its last message either
 (utwin/v2: "MUST enforce permissions associated with the Topic"). A token that a message came with is not given to others.
 
@@ -12,7 +16,7 @@ Its owner calls `restore` once the state file is open, before the router starts.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import ClassVar, NamedTuple
 
 from streamer.clock import Clock
@@ -65,10 +69,10 @@ class UTwin:
         """Return the methods of core.utwin."""
         return {GET_LAST_MESSAGES: Method(pb.GetLastMessagesRequest, self._get)}
 
-    def use(self, options: UtwinConfig, access: Access) -> None:
-        """Use other bounds and permissions from now on."""
+    def use(self, options: UtwinConfig, access: Access, listed: Set[str]) -> None:
+        """Use other bounds and permissions from now on. ``listed``: see `LastValues`."""
         self._options, self._access = options, access
-        self._values.limit(options.max_topics, options.max_bytes)
+        self._values.limit(options.max_topics, options.max_bytes, listed)
 
     def restore(self) -> None:
         """Read the messages of an earlier process. Blocks. Raises `StateError`."""
@@ -77,18 +81,35 @@ class UTwin:
         self._values.restore(found, self._clock.wall_ms(), self._clock.monotonic_s())
 
     async def run(self) -> None:
-        """Save what has changed every `UtwinConfig.save_s`, until cancelled; once more then."""
+        """Save the values of topics that are quiet, and delete those that are not the last ones any more; until cancelled.
+
+        Everything that has changed is written at the end.
+        """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + self._options.save_s
         try:
             while True:
-                await asyncio.sleep(self._options.save_s)
-                await self.save()
+                try:
+                    async with asyncio.timeout_at(due_s):
+                        await self._values.has_outdated.wait()
+                except TimeoutError:
+                    await self.save(quiet_s=self._options.save_s)
+                    due_s = loop.time() + self._options.save_s
+                else:
+                    await self._delete_outdated()
         finally:
             await self.save()
 
-    async def save(self) -> None:
-        """Write what has changed until now to the state file. What cannot be written is written the next time."""
+    async def save(self, quiet_s: float = 0.0) -> None:
+        """Write what has changed to the state file, of topics that were last published ``quiet_s`` ago or earlier.
+
+        What cannot be written is written the next time.
+        """
+        if not await self._delete_outdated():
+            return
         changed = self._values.changed
-        due = deque(sorted(changed, key=self._number_of))
+        until_s = self._clock.monotonic_s() - quiet_s
+        due = deque(sorted((topic for topic in changed if self._is_quiet(topic, until_s)), key=self._number_of))
         while due:
             values: dict[UUri, LastValue | None] = {}
             size = 0
@@ -104,6 +125,23 @@ class UTwin:
                 return
             for topic, value in values.items():
                 self._values.was_saved(topic, value)
+
+    async def _delete_outdated(self) -> bool:
+        """Delete the messages from the state file that are not the last ones any more; return whether that was written."""
+        self._values.has_outdated.clear()
+        topics = list(self._values.outdated)
+        try:
+            await self._state.write([_statement(topic, None) for topic in topics])
+        except StateError as exc:
+            logger.warning("last_values_not_saved topics=%d error=%s", len(topics), exc)
+            return False
+        for topic in topics:
+            self._values.was_deleted(topic)
+        return True
+
+    def _is_quiet(self, topic: UUri, until_s: float) -> bool:
+        value = self._values.get(topic)
+        return value is None or value.at_s <= until_s
 
     def _number_of(self, topic: UUri) -> int:
         value = self._values.get(topic)

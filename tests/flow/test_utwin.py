@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -238,6 +239,73 @@ async def test_what_was_saved_survives_a_restart_and_what_was_forgotten_does_not
     await device.service_host.utwin.save()
     device = await devices.restart(device)
     assert found(await last(app, *topics)) == ["NOT_FOUND", b"x", b"y"]
+
+
+async def killed(devices: Devices, device: Device, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Kill a device, which writes nothing then, and start it again."""
+
+    async def nothing(twin: utwin.UTwin, quiet_s: float = 0.0) -> None:
+        pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(utwin.UTwin, "save", nothing)
+        return await devices.restart(device)
+
+
+def rows(devices: Devices) -> int:
+    with closing(sqlite3.connect(devices.folder / "gw1.db")) as file:
+        count: int = file.execute("SELECT count(*) FROM utwin_messages").fetchone()[0]
+    return count
+
+
+async def test_after_a_kill_there_is_the_last_message_or_none(
+    devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = device.service_host.utwin
+    assert twin is not None
+    for topic in (SPEED, DOORS):
+        await app.publish(topic, b"old")
+    devices.pass_time(60_000)
+    await twin.save(quiet_s=60)
+    assert rows(devices) == 2
+    await app.publish(SPEED, b"new")
+    await until(lambda: rows(devices) == 1, "the deletion of what is not the last message")
+    device = await killed(devices, device, monkeypatch)
+    assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"old"]
+
+
+async def test_what_comes_while_an_earlier_one_is_being_saved_is_the_last_after_a_kill_too(
+    devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin, write = device.service_host.utwin, device.service_host.state.write
+    assert twin is not None
+
+    async def meanwhile(statements: Sequence[Statement]) -> None:
+        if statements:
+            patched.undo()
+            await app.publish(SPEED, b"new")
+        await write(statements)
+
+    await app.publish(SPEED, b"old")
+    with monkeypatch.context() as patched:
+        patched.setattr(device.service_host.state, "write", meanwhile)
+        await twin.save()
+    await until(lambda: rows(devices) == 0, "the deletion of what is not the last message")
+    await killed(devices, device, monkeypatch)
+    assert found(await last(app, SPEED)) == ["NOT_FOUND"]
+
+
+async def test_only_topics_that_are_quiet_are_written_before_the_end(devices: Devices, device: Device, app: Client) -> None:
+    twin = device.service_host.utwin
+    assert twin is not None
+    await app.publish(SPEED, b"1")
+    devices.pass_time(59_000)
+    await app.publish(DOORS, b"2")
+    devices.pass_time(1000)
+    await twin.save(quiet_s=60)
+    assert rows(devices) == 1
+    await devices.restart(device)
+    assert found(await last(app, SPEED, DOORS)) == [b"1", b"2"]
 
 
 async def test_without_the_key_there_is_no_such_service(devices: Devices) -> None:

@@ -148,7 +148,9 @@ class Push:
             copying.cancel()
             self._count("metrics", CollectorAnswer(None, "the event loop is busy"))
             return
-        data = metrics_data(families, self._resource, self._since_ns, time.time_ns())
+        now_ns = time.time_ns()
+        self._since_ns = min(self._since_ns, now_ns)  # the clock may have been set back
+        data = metrics_data(families, self._resource, self._since_ns, now_ns)
         session = CollectorSession()
         exporter = self._exporter = OTLPMetricExporter(f"{self.options.endpoint}/v1/metrics", **self._how(session))
         is_ok = exporter.export(data) is MetricExportResult.SUCCESS

@@ -37,12 +37,14 @@ class Refusal(NamedTuple):
 
 
 class _Good(NamedTuple):
+    since_s: float
     until_s: float
     scope: tuple[UUri, ...] | None
     authority: str | None
 
 
 class _Bad(NamedTuple):
+    since_s: float
     until_s: float
     because: str
 
@@ -141,7 +143,7 @@ class Tokens:
     def _known(self, token: str, now_s: float) -> _Good | _Bad:
         digest = hashlib.sha256(token.encode(errors="surrogatepass")).digest()
         found = self._good.get(digest) or self._bad.get(digest)
-        if found is not None and now_s < found.until_s:
+        if found is not None and found.since_s <= now_s < found.until_s:  # the clock may have been set back
             return found
         self._good.pop(digest, None)
         self._bad.pop(digest, None)
@@ -154,20 +156,20 @@ class Tokens:
 
     def _asked(self, token: str, now_s: float) -> _Good | _Bad:
         if self._verifier is None:
-            return _Bad(now_s, "permissions.tap is not configured")
+            return _Bad(now_s, now_s, "permissions.tap is not configured")
         if self._is_silent:
-            return _Bad(now_s, "what verifies it cannot tell whether it is still good")
+            return _Bad(now_s, now_s, "what verifies it cannot tell whether it is still good")
         verifier = self._verifier
         try:
             grant = self._guarded(lambda: verifier.verify(token, now_s))
         except TokenRefusedError as exc:
-            return _Bad(now_s + _BAD_FOR_S, str(exc))
+            return _Bad(now_s, now_s + _BAD_FOR_S, str(exc))
         if grant is None:
-            return _Bad(now_s + _BAD_FOR_S, "its verifier failed")
+            return _Bad(now_s, now_s + _BAD_FOR_S, "its verifier failed")
         if not now_s < grant.until_s:
-            return _Bad(now_s + _BAD_FOR_S, "it has expired")
+            return _Bad(now_s, now_s + _BAD_FOR_S, "it has expired")
         scope = None if grant.scope is None else tuple(_patterns(grant.scope))
-        return _Good(grant.until_s, scope, grant.authority)
+        return _Good(now_s, grant.until_s, scope, grant.authority)
 
     def _guarded(self, call: Callable[[], T]) -> T | None:
         """Call a verifier, which may fail in any way: return None then, without its text, which may contain the token."""

@@ -54,6 +54,7 @@ NAMES = {
     "ustreamer_reconnects_total": ("counter", {"endpoint", "transport"}),
     "ustreamer_unconfirmed_bytes": ("gauge", set()),
     "ustreamer_unconfirmed_max_bytes": ("gauge", set()),
+    "ustreamer_clock_set_back_total": ("counter", set()),
     "ustreamer_source_clock_behind_seconds": ("gauge", {"endpoint", "authority"}),
     "ustreamer_source_oldest_message_seconds": ("gauge", {"endpoint", "authority"}),
     "ustreamer_pause_rules": ("gauge", set()),

@@ -265,3 +265,21 @@ async def test_what_was_read_last_counts_for_a_while_if_it_cannot_be_read_again(
     await refreshed(tokens, 2.0 + GRACE_S)
     await refreshed(tokens, 3.0 + GRACE_S)
     assert (code(tokens, request()), tokens.problem) == (None, "")
+
+
+YEARS_S = 20 * 365 * 86_400.0
+
+
+def test_token_that_had_expired_by_a_clock_that_was_ahead_is_good_once_that_is_set_back() -> None:
+    verifier = granted(until_s=NOW_S + 60)
+    tokens = Tokens(verifier)
+    assert code(tokens, request(), NOW_S + YEARS_S) is UCode.UNAUTHENTICATED
+    assert code(tokens, request(), NOW_S) is None
+
+
+def test_token_that_was_good_by_a_clock_that_was_ahead_is_asked_about_again() -> None:
+    verifier = granted(until_s=NOW_S + YEARS_S + 60)
+    tokens = Tokens(verifier)
+    assert code(tokens, request(), NOW_S + YEARS_S) is None
+    verifier.grants.clear()  # such as one that is not valid before a certain time
+    assert code(tokens, request(), NOW_S) is UCode.UNAUTHENTICATED
