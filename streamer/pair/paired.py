@@ -309,11 +309,11 @@ class Paired:
             self.hand_over(anyway=True)
 
     async def _look_around(self) -> None:
-        """On standby: find out which brokers accept connections, more often while one of the two lacks something."""
+        """On standby: find out which brokers accept connections, more often while one does not or has been lost."""
         next_s = -math.inf
         while not self.member.lease.is_active:
             now_s = self._router.clock.monotonic_s()
-            if now_s >= next_s or self.member.report.lost or self.member.lacks:
+            if now_s >= next_s or self.member.report.lost or not all(self._accepting.values()):
                 next_s = now_s + _PROBE_AT_LEAST_EVERY_S
                 for name, transport in self._networks():
                     if transport.shared is None and (accepts := await transport.can_connect()) is not None:
