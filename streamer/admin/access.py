@@ -62,6 +62,12 @@ def for_this_machine(page: _Page) -> _Page:
     return page
 
 
+def is_static(page: _Page) -> _Page:
+    """Mark a page that has nothing of the streamer's state: a page of any origin may ask for it."""
+    page.is_static = True  # type: ignore[attr-defined]  # functions have attributes
+    return page
+
+
 def works_on_standby(page: _Page) -> _Page:
     """Mark a page that is no GET and that a streamer on standby answers, too (`active_only`)."""
     page.works_on_standby = True  # type: ignore[attr-defined]  # functions have attributes
@@ -95,7 +101,9 @@ def access(options: Callable[[], tuple[MetricsConfig, ControlConfig]], files: Fi
         is_page = request.match_info.http_exception is None
         is_secret = getattr(page, "shows_payloads", None) is True
         is_open = request.method in _READING and not is_secret
-        if refusal := _of_stranger(request, metrics, is_open):
+        # Browsers send an Origin with the console's scripts, which behind a proxy that ends TLS is none that we know.
+        is_free = is_open and getattr(page, "is_static", None) is True
+        if not is_free and (refusal := _of_stranger(request, metrics, is_open)):
             raise refused(refusal, web.HTTPForbidden) if is_open else denied(request, refusal)
         if is_page and not is_open:
             is_for_here = getattr(page, "for_this_machine", None) is True

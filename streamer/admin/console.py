@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from streamer.admin.access import refused
+from streamer.admin.access import is_static, refused
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _POLICY = (
@@ -45,6 +45,7 @@ class ConsolePages:
         self._check()
         raise web.HTTPFound("/console/", headers=_HEADERS)
 
+    @is_static
     async def _file(self, request: web.Request) -> web.Response:
         self._check()
         name = request.match_info["name"] or "index.html"

@@ -59,7 +59,9 @@ function draw() {
   byId("role").textContent = pair ? `${words(pair.role)}${pair.protected ? "" : ", not protected"}` : ""
   byId("link").className = `link ${link.state}`
   byId("link").textContent = LINKS[link.state]
-  byId("link").title = link.state === "polling" ? "There are too many streams already: the page asks now and then." : ""
+  byId("link").title = link.state !== "polling" ? "" : link.isHeldBack
+    ? "Something between this page and the streamer holds back its events: the page asks now and then."
+    : "There are too many streams already: the page asks now and then."
   for (const item of document.querySelectorAll("#sections a")) {
     if (item.dataset.section === page.section) item.setAttribute("aria-current", "page")
     else item.removeAttribute("aria-current")

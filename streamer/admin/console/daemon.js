@@ -6,6 +6,8 @@ const API = "../api/v1"
 const ANSWER_S = 30
 const SILENCE_S = 45 // the daemon says something every 15 s
 const EVENT_CHARS = 4_000_000
+const OURS = /^(application\/json|text\/event-stream)\b/
+const FOREIGN = "Something between this page and the streamer answers, perhaps with a login: reload the page."
 
 class Refused extends Error {
   constructor(status, answer) {
@@ -29,7 +31,8 @@ export async function request(path, { method = "GET", body, signal, isPermitted 
     if (signal?.aborted) throw error
     throw Object.assign(new Error("The streamer does not answer."), { isLost: true })
   } finally { clearTimeout(timer) }
-  if (answer.ok) return answer
+  if (answer.ok && OURS.test(answer.headers.get("Content-Type"))) return answer
+  if (answer.ok) throw Object.assign(new Error(FOREIGN), { isLost: true })
   throw new Refused(answer.status, await answer.json().catch(() => ({})))
 }
 

@@ -1,6 +1,6 @@
 /* The elements of sections. Data of the daemon are inserted as text, never as markup. */
 
-import { bytes, cut, plural, runs, words } from "./text.js"
+import { bytes, cut, plural, runs, SENTENCE, words } from "./text.js"
 
 const DRAWN = ["svg", "path", "line"]
 
@@ -21,9 +21,9 @@ export const pieces = (chars, allowed) =>
   runs(chars, allowed).map(([text, hidden]) => hidden ? el("span", { class: "ctl" }, text) : text)
 
 /** A name from outside: isolated, with invisible characters spelled out; a long one is shortened until it is opened. */
-export function name(value, none = "–") {
+export function name(value, none = "–", most = undefined) {
   if (value === null || value === undefined || value === "") return el("span", { class: "none" }, none)
-  const { all, head, isCut } = cut(value)
+  const { all, head, isCut } = cut(value, most)
   const box = el("bdi", { class: "name" }, pieces(head))
   if (isCut) {
     const onclick = () => { box.replaceChildren(...pieces(all)); box.tabIndex = -1; box.focus() }
@@ -31,6 +31,9 @@ export function name(value, none = "–") {
   }
   return box
 }
+
+/** A cause in the streamer's own words: a name that may be longer. */
+export const cause = (value, none = "") => name(value, none, SENTENCE)
 
 export const button = (label, onclick, props = {}) => el("button", { type: "button", onclick, ...props }, label)
 export const pill = (kind, text) => el("span", { class: `pill ${kind}` }, text)
@@ -45,6 +48,10 @@ export const flow = row => el("div", { class: "flow" }, name(row.source),
 
 const STATES = { up: "good", ok: "good", down: "bad", failed: "bad" }
 export const state = value => pill(STATES[value] ?? "warn", words(value))
+
+/** The state of an endpoint. One on standby has no connection, and that is how it should be. */
+export const stateOf = ({ state: its, last_error }, pair) =>
+  pair && pair.role !== "active" && its === "down" && !last_error ? pill("plain", "on standby") : state(its)
 
 export function properties(pairs) {
   const known = pairs.filter(([, value]) => value !== undefined)

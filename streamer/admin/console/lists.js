@@ -314,6 +314,10 @@ export function deadLetters(root) {
   page.on.dead_letter = () => redraw(fresh,
     button(`Show ${plural(model.newLetters, "new dead letter")}`, () => refresh(), { "data-keep": "fresh" }))
   return async signal => {
+    if (model.about && !model.about.journal) {
+      redraw(list.box, empty("There is no journal, so no dead letters are kept. They went to the dead letter topic."))
+      return
+    }
     await list.refresh(signal)
     if (!list.cursors.length) await drawGroups(signal)
   }

@@ -9,6 +9,7 @@ import { clock, plural, said, span, words } from "./text.js"
 
 export const POLL_S = 10
 const STREAM_AGAIN_S = 60
+const FIRST_S = 8 // the daemon says something every second
 const HAPPENED = 40
 const LETTERS = 8
 const LETTERS_S = 5
@@ -36,10 +37,9 @@ export async function follow(redraw) {
     await seen()
     const abort = link.abort = new AbortController()
     try {
-      const answer = await stream(abort.signal)
-      failures = 0
-      if (answer) for await (const each of events(answer, abort)) happen(each)
-      else await poll(abort.signal)
+      const stream = await begin(abort)
+      if (stream) for await (const each of stream) { failures = 0; happen(each) }
+      else { failures = 0; await poll(abort.signal) }
       await sleep(500, abort.signal)
     } catch (error) {
       if (document.hidden) continue
@@ -51,17 +51,22 @@ export async function follow(redraw) {
   }
 }
 
-/** The daemon's events; null if it has no room for one more stream. */
-async function stream(signal) {
+/** The daemon's events; null if it has no room for one more stream, or if something on the way holds them back. */
+async function begin(abort) {
+  const early = new AbortController(), timer = setTimeout(() => early.abort(), FIRST_S * 1000)
+  const signal = AbortSignal.any([abort.signal, early.signal])
   try {
     const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal, isPermitted: true })
+    const all = events(answer, abort), first = await all.next()
+    if (first.done) throw Object.assign(new Error("The streamer ended the stream."), { isLost: true })
     connected("live")
-    return answer
+    return (async function* () { yield first.value; yield* all })()
   } catch (error) {
-    if (error.status !== 503) throw error
-    connected("polling")
+    const isHeldBack = early.signal.aborted && !abort.signal.aborted
+    if (error.status !== 503 && !isHeldBack) throw error
+    connected("polling", isHeldBack)
     return null
-  }
+  } finally { clearTimeout(timer) }
 }
 
 async function seen() {
@@ -76,9 +81,9 @@ async function poll(signal) {
   }
 }
 
-function connected(state) {
+function connected(state, isHeldBack = false) {
   const wasLost = link.state === "lost"
-  Object.assign(link, { state, since: null })
+  Object.assign(link, { state, isHeldBack, since: null })
   document.getElementById("banner").hidden = true
   document.body.classList.remove("stale")
   if (wasLost) { announce("The streamer answers again."); happened("good", "The streamer answers again") }

@@ -1,8 +1,8 @@
 /* The sections that show all entries of a kind. Each builds itself once, and returns the function that requests its data. */
 
 import { get, post, query } from "./daemon.js"
-import { actions, announce, ask, attempt, button, card, el, empty, field, fill, form, name, pieces, pill, properties,
-  stack, state, table, way, wrongs } from "./elements.js"
+import { actions, announce, ask, attempt, button, card, cause, el, empty, field, fill, form, name, pieces, pill, properties,
+  stack, state, stateOf, table, way, wrongs } from "./elements.js"
 import { chart, leftOut, loadHistory, seriesOf, together } from "./history.js"
 import { about, endpointOf, highest, model, ratesOf, total } from "./live.js"
 import { live, page, redraw, refresh } from "./page.js"
@@ -45,7 +45,7 @@ export function overview(root) {
     redraw(ends, [table("Endpoints", [
       { head: "Name", cell: row => el("a", { href: "#endpoints", "data-keep": `end ${row.name}` }, name(row.name)) },
       { head: "Transport", cell: row => name(row.transport) },
-      { head: "State", cell: row => state(row.state) },
+      { head: "State", cell: row => stateOf(row, model.about?.pair) },
       { head: "Received", num: true, cell: row => live(() => rate(endpointOf(row.name).received_per_s)) },
     ], first, "The configuration has no endpoint."),
     endpoints.length > ENDS && el("p", {}, el("a", { href: "#endpoints", "data-keep": "all ends" },
@@ -59,20 +59,23 @@ export function overview(root) {
 
 function healthOf({ ready, reasons, notes = [], pair }) {
   const isStandby = pair && pair.role !== "active", who = isStandby ? "it" : "the other one of the pair"
-  const all = [...reasons, ...notes, ...ready && pair?.problem ? [`${who} could not take over: ${pair.problem}`] : []]
+  const all = [...ready && pair?.problem ? [`${who} could not take over: ${pair.problem}`] : [], ...notes]
+  const list = texts => el("ul", {}, texts.map(each => el("li", {}, cause(each))))
   return el("div", { class: `health ${ready ? all.length ? "warn" : "good" : "bad"}` },
     el("strong", {}, ready ? isStandby ? "On standby" : "Ready" : "Not ready"),
-    all.length ? el("ul", {}, all.map(each => el("li", {}, name(each))))
+    reasons.length ? list(reasons) : null,
+    reasons.length && all.length ? "Beside that:" : null,
+    all.length ? list(all) : reasons.length ? null
       : isStandby ? "It has a copy of everything that waits at the active one."
         : "Every endpoint is connected, and there are no problems.")
 }
 
 const pairOf = pair => properties([
   ["Role", `${words(pair.role)}, epoch ${count(pair.epoch)}`],
-  ["Since", el("span", {}, `${moment(pair.since)} UTC: `, name(pair.why))],
+  ["Since", el("span", {}, `${moment(pair.since)} UTC: `, cause(pair.why))],
   ["Protected", el("span", {}, pair.protected ? pill("good", "yes") : pill("warn", "no"), " ",
-    pair.problem ? name(pair.problem) : "")],
-  ["Link", el("span", {}, state(pair.link.up ? "up" : "down"), " ", pair.link.problem ? name(pair.link.problem) : "")],
+    pair.problem ? cause(pair.problem) : "")],
+  ["Link", el("span", {}, state(pair.link.up ? "up" : "down"), " ", pair.link.problem ? cause(pair.link.problem) : "")],
   ["Other one", pair.other_version ? name(`version ${pair.other_version}`) : "not connected"],
   ["Configurations", pair.alike ? "alike" : pill("bad", "differ: neither takes over for the other")],
   ["On the way to it", bytes(pair.waiting_bytes)],
@@ -132,10 +135,10 @@ export function endpoints(root) {
     return found.length ? found.map(([why, n]) => el("div", {}, `${words(why)}: ${count(n)}`)) : "0"
   }
   const errorOf = ({ reason, text, address, when }) => [
-    el("div", {}, `${words(reason)}, ${moment(when)} UTC`), el("div", {}, name(address ? `${address}: ${text}` : text)),
+    el("div", {}, `${words(reason)}, ${moment(when)} UTC`), el("div", {}, cause(address ? `${address}: ${text}` : text)),
   ]
-  const cardOf = each => card([name(each.name), " ", state(each.state)],
-    each.problems?.length ? el("ul", { class: "wrong" }, each.problems.map(text => el("li", {}, name(text)))) : null,
+  const cardOf = each => card([name(each.name), " ", stateOf(each, model.about?.pair)],
+    each.problems?.length ? el("ul", { class: "wrong" }, each.problems.map(text => el("li", {}, cause(text)))) : null,
     properties([
       ["Transport", name(each.transport)],
       ["Connects to", each.addresses?.length ? each.addresses.map(address => el("div", {}, name(address))) : undefined],

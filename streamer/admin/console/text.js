@@ -1,6 +1,7 @@
 /* Formats values as text: invisible characters are spelled out, numbers have their units. */
 
 const LONG = 120 // characters of a name before it is cut
+export const SENTENCE = 1000 // of the streamer's own sentences, which say why
 
 /** Invisible characters: controls, joiners, changes of text direction, white space other than the space. */
 const UNSEEN = new RegExp(
@@ -21,9 +22,9 @@ export function runs(chars, allowed = "") {
 }
 
 /** The characters at the beginning and the end of a long text. */
-export function cut(value) {
+export function cut(value, most = LONG) {
   const chars = [...String(value)]
-  return chars.length <= LONG ? { all: chars, head: chars } : { all: chars, head: chars.slice(0, LONG - 20), isCut: true }
+  return chars.length <= most ? { all: chars, head: chars } : { all: chars, head: chars.slice(0, most - 20), isCut: true }
 }
 
 /** A name from outside as a string, for titles and labels. */

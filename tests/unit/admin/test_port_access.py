@@ -227,3 +227,13 @@ async def test_no_answer_has_a_secret(served: DaemonHarness) -> None:
         assert token not in (await served.ask(f"/api/v1{path}")).text
     wrong = await served.ask("/api/v1/pause", PAUSE, headers={"Authorization": f"Bearer {token}x"})
     assert token not in wrong.text
+
+
+async def test_the_scripts_of_the_console_come_whatever_origin_a_browser_says(served: DaemonHarness) -> None:
+    """Behind a proxy that ends TLS, a browser sends an https Origin with a module, and the daemon is asked over http."""
+    headers = {"Origin": "https://gw.example", "Sec-Fetch-Site": "cross-site"}
+    for name in ("", "console.js", "console.css"):
+        asked = await served.ask(f"/console/{name}", headers=headers)
+        assert asked.status == 200
+        assert not [each for each in asked.headers if each.lower().startswith("access-control")]
+    assert (await served.ask("/api/v1/routes", headers=headers)).status == 403
