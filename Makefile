@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/streamer demo $(if $(PAIR),--pair) $(if $(SECONDS),--seconds $(SECONDS))
@@ -45,7 +45,7 @@ test-jobs: $(VENV)/.dev
 
 # Everything: what `make test` runs, then what it leaves out. Two parts at a time; the longest begin first.
 test-all: test
-	$(TOGETHER) test-long test-packages test-long-jobs test-compiled test-console
+	$(TOGETHER) test-long test-packages test-long-jobs test-compiled test-console test-lowest
 
 # The long tests, most of which wait for brokers and daemons, and the property tests once more with all of their examples.
 test-long: $(VENV)/.dev
@@ -245,6 +245,23 @@ lock: $(VENV)/.dev
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --output-file requirements/build.lock requirements/build.in
 	$(LOCK) --no-annotate --constraint requirements/dev.lock --extra compile --output-file requirements/compile.lock \
 		pyproject.toml requirements/build.in
+
+# The lowest versions that pyproject.toml allows of what the streamer itself imports, and the tests of what imports them.
+LOWEST := build/lowest
+LOWEST_TESTS := tests/unit/config tests/unit/admin tests/unit/transports tests/unit/tokens tests/unit/journal tests/flow
+$(LOWEST)/.made: $(VENV)/.dev pyproject.toml
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/uv pip compile --quiet --python $(LOWEST)/bin/python --resolution lowest-direct $(SHIPPED) --extra trace --extra completion \
+		--output-file $(LOWEST)/requirements.txt pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/requirements.txt \
+		'pytest>=8,<10' 'pytest-xdist>=3,<4' 'pytest-asyncio>=1,<2' 'pytest-timeout>=2.3,<3' 'hypothesis>=6.100,<7' 'psutil>=6,<8' \
+		'openapi-spec-validator>=0.9,<0.10' 'jsonschema>=4.26,<5' 'packaging>=25,<27' 'aiomqtt>=2.5,<3' 'iotcore>=0.4,<0.5'
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --editable .
+	touch $@
+
+test-lowest: $(LOWEST)/.made
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile -m 'not long and $(APART)' $(LOWEST_TESTS)
 
 # What the image contains, for whoever has to know: CycloneDX, JSON. LOCK_OF=trace: the image with traces.
 LOCK_OF ?= run

@@ -26,6 +26,9 @@ from setuptools.build_meta import (  # noqa: F401  # what a frontend calls
 )
 
 HERE = Path(__file__).parent
+_SHALLOW = (
+    "a shallow clone does not know its version: git fetch --unshallow --tags, or give the version in USTREAMER_VERSION"
+)
 COMPILES = os.environ.get("USTREAMER_COMPILE") == "1"
 
 
@@ -53,6 +56,8 @@ def version() -> str:
     - the commit, without a tag: NEXT.devN+gCOMMIT, where NEXT is `[tool.ustreamer] version`. N grows with each commit, so
       that a later build counts as newer, and any release as newer than those before it;
     - NEXT.dev0+unknown.
+
+    Raises RuntimeError in a shallow clone without the tag: the commits that it has do not say how many there are.
     """
     if given := os.environ.get("USTREAMER_VERSION"):
         return given
@@ -65,6 +70,8 @@ def version() -> str:
         return f"{coming}.dev0+unknown"
     changed = "" if _git("status", "--porcelain", "--untracked-files=no") == "" else ".changed"
     tag = _git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*")
+    if tag is None and _git("rev-parse", "--is-shallow-repository") == "true":
+        raise RuntimeError(_SHALLOW)
     if tag is None:
         return f"{coming}.dev{_git('rev-list', '--count', 'HEAD')}+g{commit}{changed}"
     after = _git("rev-list", "--count", f"{tag}..HEAD")
@@ -105,4 +112,7 @@ def _project() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(in_form(version(), (sys.argv[1:] or ["wheel"])[0]) + "\n")
+    try:
+        sys.stdout.write(in_form(version(), (sys.argv[1:] or ["wheel"])[0]) + "\n")
+    except RuntimeError as exc:
+        sys.exit(str(exc))

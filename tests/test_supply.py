@@ -51,7 +51,7 @@ def unmet(required: list[str], lock: Path) -> list[str]:
     return [
         str(each)
         for each in wanted
-        if each.name != "ustreamer"
+        if each.name != PROJECT["project"]["name"]
         and not all(map(each.specifier.contains, there.get(canonicalize_name(each.name), {Version("0")})))
     ]
 
@@ -108,7 +108,7 @@ def test_the_image_without_traces_has_nothing_of_what_they_need() -> None:
 @pytest.mark.parametrize("text", EVERYTHING)
 def test_every_dependency_has_an_upper_bound(text: str) -> None:
     requirement = Requirement(text)
-    assert requirement.name == "ustreamer" or any(each.operator in ("<", "==") for each in requirement.specifier)
+    assert requirement.name == "uprotocol-ustreamer" or any(each.operator in ("<", "==") for each in requirement.specifier)
 
 
 def test_the_image_installs_from_the_locks_only() -> None:
@@ -147,7 +147,7 @@ def test_the_bill_of_materials_is_valid_and_names_what_is_locked(tmp_path: Path)
     for component in bill["components"]:
         named.setdefault(canonicalize_name(component["name"]), set()).add(Version(component["version"]))
     assert named == versions(ROOT / "requirements/run.lock")
-    assert bill["metadata"]["component"]["name"] == "ustreamer"
+    assert bill["metadata"]["component"]["name"] == "uprotocol-ustreamer"
 
 
 # known vulnerabilities
@@ -183,3 +183,26 @@ def test_without_an_answer_the_check_is_skipped(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(subprocess, "run", late)
     assert vulnerabilities.main() == 0
     assert "skipped" in capsys.readouterr().out
+
+
+def test_a_source_distribution_has_what_the_readme_links_to() -> None:
+    """Configuration and documents were not in it."""
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines()]
+    files = {name for words in lines if words[0] == "include" for name in words[1:]} | {
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+    }
+    folders = {words[1] for words in lines if words[0] == "graft"} | {"streamer", "spark_jobs"}
+    linked = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text()))
+    assert len(linked) > 20
+    missing = [each for each in linked if each.split("/")[0] not in folders and each not in files]
+    assert missing == []
+    assert [each for each in (*files, *folders) if not (ROOT / each).exists()] == []
+
+
+def test_the_lowest_versions_are_tested() -> None:
+    """`pydantic>=2.10` did not start below 2.10.4. What has a lower bound below the lock is in the target."""
+    assert "--resolution lowest-direct" in (ROOT / "Makefile").read_text()
+    assert "test-lowest" in (ROOT / "Makefile").read_text().split("test-all: test\n")[1].split("\n")[0]
+    assert {"pydantic>=2.10.4,<3", "uvloop>=0.22.1,<0.24"} <= set(RUNNING)

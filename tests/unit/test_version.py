@@ -107,3 +107,37 @@ def test_the_wheel_has_the_version(tree: Tree) -> None:
     subprocess.run(command, cwd=tree.folder, env=environment, check=True, capture_output=True)
     (found,) = (tree.folder / "out").glob("*.dist-info/METADATA")
     assert "\nVersion: 4.5.6\n" in found.read_text()
+
+
+def test_a_shallow_clone_does_not_guess(tree: Tree, tmp_path: Path) -> None:
+    """It has one commit of many, and so was older than every other build."""
+    tree.git("init", "--quiet")
+    for _ in range(3):
+        tree.commit()
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{tree.folder}", str(clone)], check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "USTREAMER_VERSION"}
+    command = [sys.executable, str(clone / "build_backend.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "git fetch --unshallow --tags" in done.stderr
+    given = subprocess.run(
+        command, capture_output=True, text=True, env=environment | {"USTREAMER_VERSION": "1.2.3"}, check=True
+    )
+    assert given.stdout == "1.2.3\n"
+
+
+def test_a_shallow_clone_with_the_tag_knows_its_version(tree: Tree, tmp_path: Path) -> None:
+    tree.git("init", "--quiet")
+    tree.commit()
+    tree.commit()
+    tree.git("tag", f"v{COMING}")
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{tree.folder}", str(clone)], check=True)
+    assert _at(clone).version() == COMING
+
+
+def _at(folder: Path) -> Tree:
+    tree = Tree.__new__(Tree)
+    tree.folder = folder
+    return tree
