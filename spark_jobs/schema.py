@@ -75,7 +75,7 @@ TRACE = StructType(
         _field(
             "redelivered",
             BooleanType(),
-            "it may have left before: after a lost link, a sign of a loss, a restart, a redrive, or for a late subscriber",
+            "it was queued anew: after a lost link, a sign of a loss, a restart, a redrive, or for a late subscriber",
             False,
         ),
         _field("traceparent", StringType(), "W3C trace context, as it came"),

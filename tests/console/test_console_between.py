@@ -96,7 +96,7 @@ def test_a_cause_is_shown_whole_and_reasons_are_those_that_are_counted(console: 
 def test_endpoints_of_a_healthy_standby_are_not_broken(console: Console) -> None:
     page = console.page
     page.route("**/api/v1", changed(lambda about: about | {"pair": PAIR, "reasons": [], "notes": []}))
-    down = {"state": "down", "last_error": None, "problems": []}
+    down: dict[str, Any] = {"state": "down", "last_error": None, "problems": []}
     page.route("**/api/v1/endpoints", changed(lambda found: {"endpoints": [each | down for each in found["endpoints"]]}))
     console.open("overview")
     pill = rows(page).first.locator(".pill")
