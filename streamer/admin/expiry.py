@@ -40,7 +40,7 @@ class CertificateExpiry:
 
     def _in_use(self) -> Iterator[tuple[str, CertificateFile]]:
         for name, transport in self._router.transports.items():
-            yield from ((name, each) for each in transport.certificates())
+            yield from ((name, each) for each in transport.report().certificates)
         yield from (("", each) for _, each in own_certificates(self._config()))
 
     async def _read(self, files: list[tuple[str, CertificateFile]]) -> None:

@@ -297,9 +297,9 @@ class Client:
         """Why the link was lost."""
         return self._events.link_reason or "unknown"
 
-    def problems(self) -> list[str]:
+    def problems(self) -> Sequence[str]:
         """Return what does not work although the link is up, such as a subscription that the broker has refused."""
-        return self._transport.problems()
+        return self._transport.report().problems
 
     async def until_up(self) -> None:
         """Wait for the network, and for the broker's answers to subscriptions.
@@ -336,7 +336,7 @@ class Client:
                 self._lose_taken()
             self._events.changed.set()
 
-        self._presences[flow] = self._transport.watch_flow(source, sink, on_presence)
+        self._presences[flow] = self._transport.receivers.watch(source, sink, on_presence)
         if not await self._until(lambda: self._presences[flow] is Presence.PRESENT):
             where = source if sink is None else f"{source} → {sink}"
             raise NetworkError(f"{self._network.named}: nobody listens to {where} (waited {self._timeout_s:g} s)")
@@ -396,7 +396,7 @@ class Client:
     def _failure(self) -> LinkError | None:
         """Return why the network cannot be joined; None: nothing has failed, or another address is still to be tried."""
         transport = self._transport
-        is_alone = transport.state is LinkState.ALONE and len(transport.addresses) == 1
+        is_alone = transport.state is LinkState.ALONE and len(transport.report().addresses) == 1
         return transport.last_error if is_alone or transport.next_attempt_ms is not None else None
 
     def _named(self, error: LinkError) -> str:
@@ -404,7 +404,7 @@ class Client:
         return f"{self._network.named}: {error.text if self._network.streamer is None else error}"
 
     def _why_down(self) -> str:
-        found = self.problems()
+        found = list(self.problems())
         if not found and self._transport.last_error is not None:
             found = [self._transport.last_error.text]
         if not found and self._transport.state is LinkState.ALONE:

@@ -160,7 +160,7 @@ async def _of_endpoint(config: Config, name: str, running: Running | None) -> li
     held = frozenset() if running is None or running.authority != config.authority else running.texts
 
     def found() -> list[Probe]:
-        return list(load_transport(endpoint.transport).probes(endpoint.options, held))
+        return list(load_transport(endpoint.transport).tools.probes(endpoint.options, held))
 
     here = f"endpoints.{name}.options"
     brought: list[Probe] = []

@@ -162,7 +162,7 @@ class Router:
     def replace_transport(self, name: str, transport: UTransport) -> None:
         """Use another transport for an endpoint from now on. The earlier one has stopped."""
         stats = self.ingresses[name].stats
-        stats.replaced_wire_bytes = stats.replaced_wire_bytes.plus(self.transports[name].wire_bytes() or NO_BYTES)
+        stats.replaced_wire_bytes = stats.replaced_wire_bytes.plus(self.transports[name].report().wire_bytes or NO_BYTES)
         self.transports[name] = transport
         egress = self.egresses[name]
         egress.use_transport(transport, egress.store or self._new_store(name, transport))
@@ -471,16 +471,16 @@ class Router:
                 len(self.ingresses[name].backlog),
                 egress.in_flight,
                 transport.link,
-                [*transport.problems(), *egress.problems()],
-                transport.figures(),
+                [*report.problems, *egress.problems()],
+                report.figures,
                 transport.errors,
                 0 if egress.store is None else egress.store.unconfirmed_bytes,
                 egress.store.max_bytes if egress.store is not None and transport.unconfirmed_s else None,
                 ByteCounts(egress.sent_payload_bytes, self.ingresses[name].stats.received_payload_bytes),
-                _plus(self.ingresses[name].stats.replaced_wire_bytes, transport.wire_bytes()),
+                _plus(self.ingresses[name].stats.replaced_wire_bytes, report.wire_bytes),
             )
             for name, transport in self.transports.items()
-            for egress in (self.egresses[name],)
+            for egress, report in ((self.egresses[name], transport.report()),)
         ]
 
     def source_clocks(self) -> Iterator[tuple[str, SourceClock]]:

@@ -63,7 +63,7 @@ def filters(response: type[Message], topic: UUri, receiver_authority: str) -> di
     texts = (
         text
         for transport in loadable_transports().values()
-        for text in transport.filter_texts(topic, None, receiver_authority).items()
+        for text in transport.tools.filter_texts(topic, None, receiver_authority).items()
     )
     return {name: text for name, text in texts if name in response.DESCRIPTOR.fields_by_name}
 

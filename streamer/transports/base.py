@@ -16,7 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, ClassVar, Protocol, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -228,6 +229,50 @@ class WireOptions(TransportOptions):
     """The largest size of the token among a message's attributes."""
 
 
+class Report(NamedTuple):
+    """Everything that a transport reports about itself, without anything secret.
+
+    ``problems``: of the endpoint, other than a lost link, one sentence each. ``addresses``: those to which the transport
+    connects; ``connected_to``: those to which it is connected now, in the same form, as far as it knows. ``figures``: its
+    own measurements for the metrics, the same few names in every report. ``wire_bytes``: sent and received on the network
+    so far; None if the transport does not know. ``certificates``: the files in use, which are not read for the report.
+    """
+
+    problems: Sequence[str] = ()
+    addresses: Sequence[str] = ()
+    connected_to: Sequence[str] = ()
+    figures: Mapping[str, float] = MappingProxyType({})
+    wire_bytes: ByteCounts | None = None
+    certificates: Sequence[CertificateFile] = ()
+
+
+class Receivers:
+    """Watches whether anybody receives a flow. This class is for networks that do not tell: it reports `PRESENT`."""
+
+    def watch(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
+        """Return whether anybody listens to messages from ``source`` to ``sink``, and report changes to ``on_presence``."""
+        return Presence.PRESENT
+
+    def forget(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
+        """Stop reporting changes of a flow's presence to ``on_presence``. A flow that is not watched is ignored."""
+
+
+class Tools:
+    """The part of a kind of transport that commands and services use without a connection."""
+
+    def filter_texts(self, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
+        """Return the subscription, as text, with which a uEntity at ``authority`` receives messages that match the filters.
+
+        A network may have several forms, each with a name. The answers of core.ustreamer contain the texts whose names
+        are fields there. The default is empty.
+        """
+        return {}
+
+    def probes(self, options: Any, held: Collection[str]) -> Iterable[Probe]:
+        """Return tests of these options for ``streamer check --probe``. ``held``: texts in a running streamer's options."""
+        return ()
+
+
 class UTransport(ABC):
     """One connection to one network of uEntities.
 
@@ -249,6 +294,10 @@ class UTransport(ABC):
 
     Options: ClassVar[type[TransportOptions]]
     """The model of the endpoint's ``options`` in the configuration file."""
+
+    tools: ClassVar[Tools] = Tools()
+
+    receivers: Receivers = Receivers()
 
     def __init__(self, context: TransportContext, options: TransportOptions) -> None:
         self.context = context
@@ -296,61 +345,16 @@ class UTransport(ABC):
         """
         return self.source_retransmits
 
-    @classmethod
-    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
-        """Return the subscription, as text, with which a uEntity at ``authority`` receives messages that match the filters.
-
-        A network may have several forms, each with a name. The answers of core.ustreamer contain the texts whose names
-        are fields there. The default is empty.
-        """
-        return {}
-
-    @classmethod
-    def probes(cls, options: Any, held: Collection[str]) -> Iterable[Probe]:
-        """Return tests of these options for ``streamer check --probe``. ``held``: texts in a running streamer's options."""
-        return ()
-
-    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
-        """Return whether anybody listens to messages from ``source`` to ``sink``, and report changes to ``on_presence``.
-
-        A transport without that knowledge returns `PRESENT`.
-        """
-        return Presence.PRESENT
-
-    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
-        """Stop reporting changes of a flow's presence to ``on_presence``. A flow that is not watched is ignored."""
-
-    def problems(self) -> list[str]:
-        """Return the problems of the endpoint, other than a lost link, one sentence each."""
-        return []
-
-    @property
-    def addresses(self) -> Sequence[str]:
-        """The addresses to which the transport connects, without anything secret."""
-        return ()
-
-    @property
-    def connected_to(self) -> Sequence[str]:
-        """The other ends to which it is connected now, in the form of `addresses`; empty if they are not known."""
-        return ()
+    def report(self) -> Report:
+        """Return everything that the transport reports about itself now. The default is nothing."""
+        return Report()
 
     @property
     def link(self) -> LinkStatus:
         """The state of the link, and what is known of why it is not up."""
-        ends = self.addresses, self.connected_to
+        report = self.report()
+        ends = report.addresses, report.connected_to
         return LinkStatus(self.state, self.since_ms, *ends, self.first_error, self.last_error, self.next_attempt_ms)
-
-    def figures(self) -> Mapping[str, float]:
-        """Return the transport's own measurements for the metrics, by name: a few names, the same at every call."""
-        return {}
-
-    def wire_bytes(self) -> ByteCounts | None:
-        """Return what this transport has sent and received on the network so far; None if it does not know."""
-        return None
-
-    def certificates(self) -> Sequence[CertificateFile]:
-        """Return the files with certificates that are in use. Reads no file."""
-        return ()
 
     def prepare(self) -> None:
         """Read the files that the options name, without connecting. By default there are none.
@@ -380,7 +384,7 @@ class UTransport(ABC):
         """Unsubscribe, and deliver all messages that have arrived, because the streamer is about to end. Idempotent.
 
         Sending continues. For networks that lose messages without a receiver (`source_retransmits` is False). Takes a few
-        seconds at most, and delivers also after `pause_receiving`: the caller takes everything. By default, receiving
+        seconds at most, and delivers also after `set_receiving` (False): the caller takes everything. By default, receiving
         continues until `stop`.
         """
 
@@ -458,11 +462,11 @@ class UTransport(ABC):
         registered.
         """
 
-    def pause_receiving(self) -> None:
-        """Deliver nothing for a while, because the router has no room. For networks without a window of their own."""
+    def set_receiving(self, is_receiving: bool) -> None:
+        """Deliver nothing for a while, because the router has no room, or go on. For networks without a window of their own.
 
-    def resume_receiving(self) -> None:
-        """Go on after `pause_receiving`."""
+        By default, messages are delivered all the time.
+        """
 
     def set_state(self, state: LinkState, reason: str = "") -> None:
         """For transports: set the link's state, and report a change to the streamer.

@@ -8,7 +8,16 @@ the messages that it sends in return are safe with the router.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from streamer.transports.base import Done, LinkState, ListenerOptions, Parcel, Received, TransportContext, TransportOptions
+from streamer.transports.base import (
+    Done,
+    LinkState,
+    ListenerOptions,
+    Parcel,
+    Received,
+    Report,
+    TransportContext,
+    TransportOptions,
+)
 from streamer.transports.errors import LinkLostError, PermanentError
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.message import UMessage
@@ -98,8 +107,8 @@ class LocalTransport(ListeningTransport):
         """Note why services cannot do everything that they should; empty: they can."""
         self._problem = problem
 
-    def problems(self) -> list[str]:
-        return [problem for problem in (self._down_reason, self._problem) if problem]
+    def report(self) -> Report:
+        return Report([problem for problem in (self._down_reason, self._problem) if problem])
 
     async def start(self) -> None:
         if not self._down_reason:

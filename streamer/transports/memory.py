@@ -19,6 +19,7 @@ from streamer.transports.base import (
     Parcel,
     Presence,
     Received,
+    Receivers,
     TransportContext,
     TransportOptions,
 )
@@ -67,6 +68,29 @@ class MemoryReceived(Received):
         self.acknowledged = True
 
 
+class MemoryReceivers(Receivers):
+    """The presences of flows that `MemoryTransport.set_presence` has set. Of other flows, somebody is there."""
+
+    def __init__(self) -> None:
+        self._presences: dict[tuple[UUri, UUri | None], Presence] = {}
+        self._watched: dict[tuple[UUri, UUri | None], list[Callable[[Presence], None]]] = {}
+
+    def watch(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
+        self._watched.setdefault((source, sink), []).append(on_presence)
+        return self._presences.get((source, sink), Presence.PRESENT)
+
+    def forget(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
+        watching = self._watched.get((source, sink), [])
+        if on_presence in watching:
+            watching.remove(on_presence)
+
+    def set(self, source: UUri, sink: UUri | None, presence: Presence) -> None:
+        """Set and report the presence of a flow."""
+        self._presences[source, sink] = presence
+        for on_presence in list(self._watched.get((source, sink), ())):
+            on_presence(presence)
+
+
 class MemoryTransport(ListeningTransport):
     """``refuse`` decides which messages are refused. While ``is_withholding`` is set, no message is confirmed.
 
@@ -76,6 +100,7 @@ class MemoryTransport(ListeningTransport):
 
     kind = "memory"
     source_retransmits = True
+    receivers: MemoryReceivers
     Options = MemoryOptions
 
     def __init__(self, context: TransportContext, options: MemoryOptions) -> None:
@@ -88,8 +113,7 @@ class MemoryTransport(ListeningTransport):
         self.loss = LinkLostError()
         self.sent: list[UMessage] = []
         self._unconfirmed: deque[tuple[Parcel, Done]] = deque()
-        self._presences: dict[tuple[UUri, UUri | None], Presence] = {}
-        self._watched: dict[tuple[UUri, UUri | None], list[Callable[[Presence], None]]] = {}
+        self.receivers = MemoryReceivers()
 
     @property
     def unconfirmed_s(self) -> float:
@@ -98,20 +122,9 @@ class MemoryTransport(ListeningTransport):
     def arrived_until_s(self, now_s: float) -> float:
         return self.arrived_s
 
-    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> Presence:
-        self._watched.setdefault((source, sink), []).append(on_presence)
-        return self._presences.get((source, sink), Presence.PRESENT)
-
-    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: Callable[[Presence], None]) -> None:
-        watching = self._watched.get((source, sink), [])
-        if on_presence in watching:
-            watching.remove(on_presence)
-
     def set_presence(self, source: UUri, sink: UUri | None, presence: Presence) -> None:
         """Set and report the presence of a flow."""
-        self._presences[source, sink] = presence
-        for on_presence in list(self._watched.get((source, sink), ())):
-            on_presence(presence)
+        self.receivers.set(source, sink, presence)
 
     @property
     def capacity(self) -> int:

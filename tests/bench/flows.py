@@ -41,7 +41,7 @@ async def cost_us(transport: ZenohTransport, make: _Make, count: int) -> float:
         batch = parcels[start : start + 100]
         for parcel in batch:
             attributes = parcel.message.attributes
-            transport.watch_flow(attributes.source, attributes.sink, _ignore)
+            transport.receivers.watch(attributes.source, attributes.sink, _ignore)
         transport.submit(batch, outcomes.done)
         await asyncio.sleep(0)
     await until(lambda: len(outcomes.reported) == count, "every result", 300.0)

@@ -38,10 +38,10 @@ def messages(count: int, size: int, options: Options, sink: UUri | None) -> list
 async def measured(transport: UTransport, send: Send, size: int, batch: int, options: Options, sink: UUri | None) -> str:
     """Send, and return the bytes of one message."""
     await send(messages(4, size, options, sink))
-    before = transport.wire_bytes() or NO_BYTES
+    before = transport.report().wire_bytes or NO_BYTES
     for _ in range(0, MESSAGES, batch):
         await send(messages(batch, size, options, sink))
-    after = transport.wire_bytes() or NO_BYTES
+    after = transport.report().wire_bytes or NO_BYTES
     each = [(now - then) / MESSAGES for now, then in zip(after, before, strict=True)]
     return f"{each[0]:6.1f} sent, {each[1]:5.1f} received"
 

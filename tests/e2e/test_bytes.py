@@ -39,13 +39,13 @@ async def test_mqtt_counts_every_byte_of_all_its_connections() -> None:
             await car.up()
             car.submit(numbered(500))
             await until(lambda: len(car.confirmed) == 500)
-            await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
+            await until(lambda: has_seen(car.transport.report().wire_bytes, of_client(tap)), "what the proxy has seen")
             proxy.reset()
             await until(lambda: not car.is_up)
             await car.up()
             car.submit([message("back")])
             await until(lambda: len(car.confirmed) == 501)
-            await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
+            await until(lambda: has_seen(car.transport.report().wire_bytes, of_client(tap)), "what the proxy has seen")
             assert of_client(tap).sent > 500 * 100
 
 
@@ -60,18 +60,18 @@ async def test_mqtt_counts_what_tls_makes_of_it(tmp_path: Path) -> None:
                 await car.up()
                 car.submit([publish(NOW_MS, TOPIC, bytes(10_000))])
                 await until(lambda: len(car.confirmed) == 1)
-                await until(lambda: has_seen(car.transport.wire_bytes(), of_client(tap)), "what the proxy has seen")
+                await until(lambda: has_seen(car.transport.report().wire_bytes, of_client(tap)), "what the proxy has seen")
                 assert of_client(tap).received > 1000  # the certificate of the broker
 
 
 async def test_before_the_first_connection_nothing_is_known() -> None:
-    assert Endpoint("mqtt://127.0.0.1:9").transport.wire_bytes() is None
+    assert Endpoint("mqtt://127.0.0.1:9").transport.report().wire_bytes is None
 
 
 async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() -> None:
     endpoint = free_endpoint()
     async with running(mode="peer", listen=[endpoint]) as vehicle:
-        assert vehicle.wire_bytes() is None
+        assert vehicle.report().wire_bytes is None
         async with Proxy(int(endpoint.rpartition(":")[2]), tap := ByteTap()) as proxy:
             with raw_peer(connect=[f"tcp/{HOST}:{proxy.port}"]) as peer:
                 subscriber = RawSubscriber(peer)
@@ -82,7 +82,7 @@ async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() ->
                 await until(lambda: len(subscriber.poll()) == 1000)
 
                 def is_what_passed() -> bool:
-                    counted = vehicle.wire_bytes()
+                    counted = vehicle.report().wire_bytes
                     passed = of_client(tap)
                     return has_seen(counted, ByteCounts(passed.received, passed.sent))
 
@@ -92,7 +92,7 @@ async def test_zenoh_counts_what_its_links_carry_also_those_that_are_closed() ->
                 assert puts == samples
                 assert puts < of_client(tap).received
             await until(lambda: vehicle.state.value != "up")
-            counted = vehicle.wire_bytes()
+            counted = vehicle.report().wire_bytes
             assert counted is not None
             assert counted.sent >= puts
 

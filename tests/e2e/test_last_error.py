@@ -244,7 +244,7 @@ async def test_nodes_that_come_to_a_zenoh_endpoint_and_leave_are_no_errors(other
             with raw_peer(connect=[place], mode=other):
                 await until(lambda: transport.state is LinkState.UP, "UP")
             await until(lambda: transport.state is LinkState.ALONE, "ALONE")
-            assert transport.figures()["nodes_lost"] == number
+            assert transport.report().figures["nodes_lost"] == number
         assert (transport.errors, transport.last_error, events.reconnects) == ({}, None, 0)
 
 
@@ -256,7 +256,7 @@ async def test_nor_are_nodes_that_crash() -> None:
                 await until(lambda: transport.state is LinkState.UP, "UP")
                 await peer.kill()
             await until(lambda: transport.state is LinkState.ALONE, "ALONE")
-            assert transport.figures()["nodes_lost"] == number
+            assert transport.report().figures["nodes_lost"] == number
         assert (transport.errors, transport.last_error, events.reconnects) == ({}, None, 0)
 
 
@@ -268,10 +268,10 @@ async def test_a_zenoh_router_that_is_lost_is_an_error_and_its_return_a_reconnec
             errors = transport.errors.get(LinkFailure.RESET, 0)
             with raw_peer(mode="router", listen=[place]):
                 await until(lambda: transport.state is LinkState.UP, "UP")
-                await until(lambda: transport.connected_to == (place,), "the other end")
+                await until(lambda: transport.report().connected_to == (place,), "the other end")
             await until(lambda: transport.state is not LinkState.UP, "the loss")
             assert transport.errors[LinkFailure.RESET] == errors + 1
-            await until(lambda: transport.connected_to == (), "no other end")
+            await until(lambda: transport.report().connected_to == (), "no other end")
         assert events.reconnects == 1
 
 

@@ -179,8 +179,8 @@ async def test_messages_that_the_broker_does_not_allow_are_a_problem_and_others_
     sink = everything_at("fleet")
     with Mosquitto(extra=(f"acl_file {acl}",)) as server:
         async with endpoint(server.url).running() as gateway:
-            await until(gateway.transport.problems)
-            assert gateway.transport.problems() == [
+            await until(lambda: gateway.transport.report().problems)
+            assert gateway.transport.report().problems == [
                 "will: cannot say on gw/fleet that it is there: the broker does not allow this topic"
             ]
             await gateway.up()

@@ -102,7 +102,7 @@ async def test_a_filter_that_no_packet_of_the_broker_has_room_for_is_a_problem(f
         peer = await fake.peer()
         await peer.accept(max_packet_size=28)
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert "'veh1/8000/A/2/8A50'" in problem
         assert "at most 28 bytes" in problem
         peer.drop()
@@ -110,7 +110,7 @@ async def test_a_filter_that_no_packet_of_the_broker_has_room_for_is_a_problem(f
         peer = await fake.peer()
         await peer.accept(max_packet_size=29)
         assert await peer.grant() == ["veh1/8000/A/2/8A50"]
-        await until(lambda: not endpoint.transport.problems(), "no problem")
+        await until(lambda: not endpoint.transport.report().problems, "no problem")
 
 
 async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(fake: FakeBroker) -> None:
@@ -123,7 +123,7 @@ async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(f
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
         await endpoint.up()
         assert endpoint.transport.subscribing.refused == 1
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert "'veh1/8000/A/2/8A50'" in problem
         assert "NOT_AUTHORIZED (0x87)" in problem
 
@@ -147,14 +147,14 @@ async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker)
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await refused(fake, endpoint, RecordingListener())
-        assert len(endpoint.transport.problems()) == 1
+        assert len(endpoint.transport.report().problems) == 1
         peer.drop()
         await until(lambda: not endpoint.is_up)
         peer = await fake.peer()
         await peer.accept()
         await peer.grant()
         await endpoint.up()
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
 
 
 async def test_a_filter_that_the_broker_gives_no_answer_for_is_a_problem(fake: FakeBroker) -> None:
@@ -167,7 +167,7 @@ async def test_a_filter_that_the_broker_gives_no_answer_for_is_a_problem(fake: F
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE]))
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert subscribe.topic_filters[1].pattern in problem
         assert "no answer" in problem
 
@@ -184,7 +184,7 @@ async def test_a_filter_that_is_granted_without_acknowledgements_is_a_problem_un
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [GRANTED_QOS_AT_LEAST_ONCE, GRANTED_QOS_AT_MOST_ONCE]))
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert subscribe.topic_filters[1].pattern in problem
         assert "QoS 0" in problem
         peer.drop()
@@ -193,7 +193,7 @@ async def test_a_filter_that_is_granted_without_acknowledgements_is_a_problem_un
         await peer.accept()
         await peer.grant()
         await endpoint.up()
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
 
 
 async def test_a_shared_subscription_that_is_granted_without_acknowledgements_is_a_problem(fake: FakeBroker) -> None:
@@ -203,8 +203,8 @@ async def test_a_shared_subscription_that_is_granted_without_acknowledgements_is
         await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [GRANTED_QOS_AT_MOST_ONCE]))
-        await until(lambda: len(endpoint.transport.problems()) == 1, what="the problem")
-        assert "'$share/gateways/veh1/8000/A/2/8A50'" in endpoint.transport.problems()[0]
+        await until(lambda: len(endpoint.transport.report().problems) == 1, what="the problem")
+        assert "'$share/gateways/veh1/8000/A/2/8A50'" in endpoint.transport.report().problems[0]
 
 
 async def test_a_broker_without_wildcards_is_asked_for_none_and_each_is_a_problem(fake: FakeBroker) -> None:
@@ -216,11 +216,11 @@ async def test_a_broker_without_wildcards_is_asked_for_none_and_each_is_a_proble
         await peer.accept(wildcard_subscription_available=False)
         assert await peer.grant() == ["veh1/8000/A/2/8A50"]
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert "'+/8000/A/2/8A50': it has no subscriptions with wildcards" in problem
         # one more while connected
         await endpoint.transport.register_listener(TOPIC._replace(resource=0xFFFF), None, inbox)
-        assert len(endpoint.transport.problems()) == 2
+        assert len(endpoint.transport.report().problems) == 2
         # the broker is exchanged for one that has them
         peer.drop()
         await until(lambda: not endpoint.is_up)
@@ -228,24 +228,24 @@ async def test_a_broker_without_wildcards_is_asked_for_none_and_each_is_a_proble
         await peer.accept()
         assert len(await peer.grant()) == 3
         await endpoint.up()
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
 
 
 async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
         peer = await refused(fake, endpoint, inbox, count=12)
-        assert len(endpoint.transport.problems()) == 10
+        assert len(endpoint.transport.report().problems) == 10
         for number in range(12):
             await endpoint.transport.unregister_listener(TOPIC._replace(resource=0x8000 + number), None, inbox)
             await peer.next(mqtt5.UnsubscribePacket)
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
         await endpoint.transport.register_listener(TOPIC, None, inbox)
         await endpoint.transport.unregister_listener(TOPIC, None, inbox)
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
         await until(lambda: endpoint.transport.subscribing.refused == 13)
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
 
 
 async def test_unexpected_error_is_logged_and_tried_again(

@@ -49,7 +49,7 @@ async def test_what_is_shared_has_no_no_local_and_what_is_ours_is_not_shared(fak
         await endpoint.up()
         peer.write(incoming("x", 1))
         await until(lambda: inbox.payloads == [b"x"], "the message")
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
         await endpoint.transport.unregister_listener(TOPIC, None, inbox)
         await peer.next(mqtt5.PubAckPacket)
         assert (await peer.next(mqtt5.UnsubscribePacket)).patterns == [SHARED]
@@ -67,17 +67,17 @@ async def test_a_broker_that_has_no_shared_subscriptions_is_not_asked_for_any_an
         if share is None:
             assert len(await answered(peer, GRANTED, GRANTED)) == 2
             await endpoint.up()
-            assert endpoint.transport.problems() == []
+            assert endpoint.transport.report().problems == []
             return
         (only,) = await answered(peer, GRANTED)
         assert only.pattern == OWN
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert f"{SHARED!r}: it has no shared subscriptions; remove share from the options" in problem
         assert [record.levelno for record in caplog.records if "subscription_refused" in record.message] == [logging.WARNING]
         # one more while connected
         await endpoint.transport.register_listener(UUri.parse("//veh1/A8000/2/8A51"), None, RecordingListener())
-        assert len(endpoint.transport.problems()) == 2
+        assert len(endpoint.transport.report().problems) == 2
         # the broker is exchanged for one that can
         peer.drop()
         await until(lambda: not endpoint.is_up, "the lost link")
@@ -85,7 +85,7 @@ async def test_a_broker_that_has_no_shared_subscriptions_is_not_asked_for_any_an
         await peer.accept()
         assert len(await answered(peer, GRANTED, GRANTED, GRANTED)) == 3
         await endpoint.up()
-        assert endpoint.transport.problems() == []
+        assert endpoint.transport.report().problems == []
 
 
 async def test_a_broker_that_refuses_to_share_is_a_problem_that_says_what_to_do(fake: FakeBroker) -> None:
@@ -96,7 +96,7 @@ async def test_a_broker_that_refuses_to_share_is_a_problem_that_says_what_to_do(
         await peer.accept()
         await answered(peer, UNSUPPORTED, GRANTED)
         await endpoint.up()
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert f"{SHARED!r}: SHARED_SUBSCRIPTIONS_NOT_SUPPORTED (0x9E): it has no shared subscriptions; remove" in problem
 
 

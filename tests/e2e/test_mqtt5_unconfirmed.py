@@ -130,14 +130,14 @@ async def test_a_broker_that_never_answers_a_subscribe_is_sent_to(fake: FakeBrok
     await endpoint.transport.authenticate(everything_at("gateway"))
     await endpoint.transport.register_listener(TOPIC, None, RecordingListener())
     async with broker.serving(), endpoint.running():
-        await until(lambda: bool(endpoint.transport.problems()), "the problem")
+        await until(lambda: bool(endpoint.transport.report().problems), "the problem")
         await endpoint.up()
         endpoint.submit([message("a")])
         await until(lambda: endpoint.confirmed == [b"a"], "the confirmation")
         await until(lambda: broker.subscribes >= 4, "more questions")
         assert broker.connections == 2
-        (problem,) = endpoint.transport.problems()
+        (problem,) = endpoint.transport.report().problems
         assert "does not answer the SUBSCRIBE" in problem
         broker.grants = True
-        await until(lambda: not endpoint.transport.problems(), "the end of the problem")
+        await until(lambda: not endpoint.transport.report().problems, "the end of the problem")
         assert broker.connections == 2

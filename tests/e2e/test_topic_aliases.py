@@ -52,10 +52,10 @@ async def test_a_topic_in_use_saves_its_length_in_each_packet() -> None:
                 await car.up()
                 car.submit([message()])
                 await until(lambda: len(car.confirmed) == 1)
-                before = car.transport.wire_bytes()
+                before = car.transport.report().wire_bytes
                 car.submit([message() for _ in range(100)])
                 await until(lambda: len(car.confirmed) == 101)
-                after = car.transport.wire_bytes()
+                after = car.transport.report().wire_bytes
                 assert before is not None
                 assert after is not None
                 sent[aliases] = after.sent - before.sent

@@ -21,7 +21,7 @@ async def test_senders_that_one_endpoint_holds_back_do_not_keep_another_one_from
         inbox = RecordingListener()
         await paused.register_listener(TOPIC, None, RecordingListener())
         await other.register_listener(TOPIC, None, inbox)
-        paused.pause_receiving()
+        paused.set_receiving(False)
         async with AsyncExitStack() as senders:
             for _ in range(SENDERS):
                 sender = await senders.enter_async_context(PeerProcess.running(connect=[paused_at], **_PATIENT))

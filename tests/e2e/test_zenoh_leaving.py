@@ -38,7 +38,7 @@ async def test_what_waits_while_receiving_is_paused_is_delivered_before_the_end(
             await transport.register_listener(TOPIC, None, inbox)
             messages = [publish(now_ms(), TOPIC, b"%d" % number) for number in range(MANY)]
             await until_matched(peer, key_for(messages[0].attributes, ""))
-            transport.pause_receiving()
+            transport.set_receiving(False)
             await asyncio.to_thread(put_all, peer, messages)  # the sockets hold them
             await transport.stop_receiving()
             assert [received.message for received in inbox.received] == messages

@@ -164,10 +164,10 @@ async def test_refused_listen_endpoint_is_tried_again() -> None:
 )
 async def test_why_the_session_does_not_open_is_a_problem_of_the_endpoint(options: dict[str, Any], reason: str) -> None:
     async with running(**options) as transport:
-        assert transport.problems() == ["Zenoh is opening the session"]
-        await until(lambda: "opens no session" in "".join(transport.problems()), "a failed attempt")
-        assert reason in transport.problems()[0]
-        assert ".rs:" not in transport.problems()[0]
+        assert transport.report().problems == ["Zenoh is opening the session"]
+        await until(lambda: "opens no session" in "".join(transport.report().problems), "a failed attempt")
+        assert reason in transport.report().problems[0]
+        assert ".rs:" not in transport.report().problems[0]
         assert transport.state is LinkState.DOWN
 
 
@@ -179,7 +179,7 @@ async def test_a_session_that_cannot_be_used_is_a_problem_of_the_endpoint(
 
     monkeypatch.setattr(Nodes, "watch", refuse)
     async with running(listen=[free_endpoint()]) as transport:
-        await until(lambda: "cannot be used" in "".join(transport.problems()), "the problem")
+        await until(lambda: "cannot be used" in "".join(transport.report().problems), "the problem")
         assert transport.state is LinkState.DOWN
     assert "no events" in caplog.text  # with the traceback
 

@@ -172,13 +172,13 @@ async def test_what_is_said_before_the_session_is_open_holds_once_it_is(key_file
     message = publish(now_ms(), TOPIC)
     async with running(listen=[endpoint], receipts=receipts_of(key_file, FAR)) as transport:
         transport.set_served(["veh7"])
-        transport.pause_receiving()
-        assert transport.watch_flow(TOPIC, None, told.append) is Presence.ABSENT
-        assert transport.watch_flow(TOPIC._replace(resource=0x8001), None, told.append) is Presence.ABSENT
-        transport.forget_flow(TOPIC._replace(resource=0x8001), None, told.append)
+        transport.set_receiving(False)
+        assert transport.receivers.watch(TOPIC, None, told.append) is Presence.ABSENT
+        assert transport.receivers.watch(TOPIC._replace(resource=0x8001), None, told.append) is Presence.ABSENT
+        transport.receivers.forget(TOPIC._replace(resource=0x8001), None, told.append)
         await transport.register_listener(TOPIC, None, inbox)
         assert transport._opened is None
-        assert set(transport.figures().values()) == {0}
+        assert set(transport.report().figures.values()) == {0}
         with raw_peer(connect=[endpoint]) as peer:
             subscriber = peer.declare_subscriber("up/**")
             await until(lambda: told[-1:] == [Presence.PRESENT], "the listener")
@@ -187,7 +187,7 @@ async def test_what_is_said_before_the_session_is_open_holds_once_it_is(key_file
             put(peer, message)
             await until(lambda: opened(transport).intake._gate._waiting, "the message")
             assert inbox.messages == []
-            transport.resume_receiving()
+            transport.set_receiving(True)
             await until(lambda: inbox.messages == [message], "the message")
             del subscriber
 
@@ -198,9 +198,9 @@ async def test_while_a_streamer_is_away_a_recorder_is_no_receiver_of_what_it_ser
     async with running(listen=[endpoint], uncertain_s=3, receipts=receipts_of(key_file, FAR)) as sender:
         with raw_peer(connect=[endpoint]) as peer:
             recorder = peer.declare_subscriber("up/**", lambda sample: None)
-            told.append(sender.watch_flow(TOPIC, ENTITY, told.append))
+            told.append(sender.receivers.watch(TOPIC, ENTITY, told.append))
             elsewhere = list[Presence]()
-            elsewhere.append(sender.watch_flow(TOPIC, ELSEWHERE, elsewhere.append))
+            elsewhere.append(sender.receivers.watch(TOPIC, ELSEWHERE, elsewhere.append))
             await until(lambda: told[-1] is elsewhere[-1] is Presence.PRESENT, "the recorder: nothing was learned yet")
             for _ in range(2):
                 async with running(**far, receipts=receipts_of(key_file, OWN)) as receiver:  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ async def test_while_a_streamer_is_away_a_recorder_is_no_receiver_of_what_it_ser
 async def test_an_authority_that_a_streamer_gives_up_while_it_is_there_is_everybodys_again(key_file: Path) -> None:
     inbox, told = RecordingListener(), list[Presence]()
     async with two_streamers(inbox, key_file) as (sender, receiver):
-        told.append(sender.watch_flow(TOPIC, ENTITY, told.append))
+        told.append(sender.receivers.watch(TOPIC, ENTITY, told.append))
         await until(lambda: told[-1] is Presence.PRESENT, "the streamer")
         receiver.set_served(["veh2"])
         await until(lambda: Presence.ABSENT in told and told[-1] is Presence.PRESENT, "it listens, and gives no receipts")

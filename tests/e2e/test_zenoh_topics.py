@@ -96,14 +96,14 @@ async def test_figures_count_what_zenoh_has_and_has_had() -> None:
         for topic in topics:
             await transport.register_listener(topic, None, inbox)
         there = {"subscriptions": MAX_OWN_SUBSCRIPTIONS + 1, "wide_subscriptions": 1, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
-        assert transport.figures() == there | NO_NODES
+        assert transport.report().figures == there | NO_NODES
         for topic in topics:
             await transport.unregister_listener(topic, None, inbox)
         gone = {"subscriptions": 0, "wide_subscriptions": 0, "keys": MAX_OWN_SUBSCRIPTIONS + 1}
-        await until(lambda: transport.figures() == gone | NO_NODES, "the end of all")
+        await until(lambda: transport.report().figures == gone | NO_NODES, "the end of all")
         for number in range(MANY):  # ever new ones
             await transport.register_listener(topics[0]._replace(version=3, resource=0x9000 + number), None, inbox)
-        assert transport.figures() == {
+        assert transport.report().figures == {
             "subscriptions": 1,
             "wide_subscriptions": 1,
             "keys": MAX_OWN_SUBSCRIPTIONS + 1,

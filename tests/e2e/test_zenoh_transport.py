@@ -284,12 +284,12 @@ async def test_paused_transport_delivers_later_and_in_order() -> None:
         await transport.register_listener(TOPIC, None, inbox)
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
-            transport.pause_receiving()
+            transport.set_receiving(False)
             sent = [publish(now_ms(), TOPIC, b"%d" % n) for n in range(1000)]
             for message in sent:
                 put(peer, message)
             assert inbox.messages == []
-            transport.resume_receiving()
+            transport.set_receiving(True)
             await until(lambda: len(inbox.messages) >= 1000, "all messages")
         assert inbox.messages == sent
 

@@ -41,7 +41,7 @@ class Flow:
 
     def __init__(self, transport: ZenohTransport, source: UUri = TOPIC, sink: UUri | None = None) -> None:
         self.reaches: list[Presence] = []
-        self.reaches.append(transport.watch_flow(source, sink, self.reaches.append))
+        self.reaches.append(transport.receivers.watch(source, sink, self.reaches.append))
 
     @property
     def now(self) -> Presence:
@@ -134,11 +134,11 @@ async def test_forgotten_flow_is_not_watched_any_more_and_others_of_its_key_are(
     async with transport_and_peer() as (transport, peer):
         first, second = Flow(transport), Flow(transport)
         await first.until(Presence.ABSENT)
-        transport.forget_flow(TOPIC, None, first.reaches.append)
-        transport.forget_flow(TOPIC, None, first.reaches.append)  # unknown by now
+        transport.receivers.forget(TOPIC, None, first.reaches.append)
+        transport.receivers.forget(TOPIC, None, first.reaches.append)  # unknown by now
         await peer.subscribe(EVERYTHING)
         await second.until(Presence.PRESENT)
-        transport.forget_flow(TOPIC, None, second.reaches.append)
+        transport.receivers.forget(TOPIC, None, second.reaches.append)
         await peer.unsubscribe(EVERYTHING)
         again = Flow(transport)
         await again.until(Presence.ABSENT)

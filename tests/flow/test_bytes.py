@@ -1,7 +1,7 @@
 """Bytes are counted per endpoint and per route: what messages took on the wire, and their payload."""
 
 from streamer.delivery.lifecycle.reload import Reload
-from streamer.transports.base import ByteCounts
+from streamer.transports.base import ByteCounts, Report
 from streamer.transports.errors import MayHaveArrivedError, PermanentError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
@@ -78,10 +78,10 @@ async def test_the_size_of_a_received_packet_counts_on_each_route_that_takes_the
 
 async def test_what_an_endpoint_has_carried_survives_that_a_reload_replaces_its_transport() -> None:
     async with RouterHarness() as harness:
-        harness.transports["cloud"].wire_bytes = lambda: ByteCounts(10, 20)  # type: ignore[method-assign]
+        harness.transports["cloud"].report = lambda: Report(wire_bytes=ByteCounts(10, 20))  # type: ignore[method-assign]
         harness.arrive("vehicle", harness.speed(b"1"))
         assert of_endpoint(harness, "cloud") == (ByteCounts(10, 20), ByteCounts(sent=1))
         await Reload(harness.router, harness.config, {"cloud": harness.other_transport("cloud")}).run()
         assert of_endpoint(harness, "cloud") == (ByteCounts(10, 20), ByteCounts(sent=1))
-        harness.transports["cloud"].wire_bytes = lambda: ByteCounts(1, 2)  # type: ignore[method-assign]
+        harness.transports["cloud"].report = lambda: Report(wire_bytes=ByteCounts(1, 2))  # type: ignore[method-assign]
         assert of_endpoint(harness, "cloud")[0] == ByteCounts(11, 22)

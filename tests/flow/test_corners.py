@@ -126,8 +126,9 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
 async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
     async with RouterHarness(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as harness:
         calls: list[str] = []
-        harness.transports["vehicle"].pause_receiving = lambda: calls.append("pause")  # type: ignore[method-assign]
-        harness.transports["vehicle"].resume_receiving = lambda: calls.append("resume")  # type: ignore[method-assign]
+        harness.transports["vehicle"].set_receiving = (  # type: ignore[method-assign]
+            lambda is_receiving: calls.append("resume" if is_receiving else "pause")
+        )
         harness.transports["cloud"].is_withholding = True
         harness.arrive("vehicle", *(harness.speed(b"x", ttl=500) for _ in range(1200)))
         for _ in range(2):  # not all of them at once

@@ -50,7 +50,7 @@ async def test_a_paused_topic_never_pauses_its_endpoint() -> None:
     async with RouterHarness() as harness:
         paused: list[str] = []
         vehicle = harness.transports["vehicle"]
-        vehicle.pause_receiving = lambda: paused.append("paused")  # type: ignore[method-assign]
+        vehicle.set_receiving = lambda is_receiving: paused.append("paused")  # type: ignore[method-assign]
         pause(harness.router, SPEED)
         bound = harness.config.queue_policy.queue.messages
         vehicle.inject(*(MemoryReceived(message) for message in many(harness, 2 * bound)))

@@ -18,7 +18,7 @@ from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.routing.outcome import Outcome
-from streamer.transports.base import ByteCounts, TransportContext
+from streamer.transports.base import ByteCounts, Report, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.errors import Malformed
 from streamer.transports.link_error import LinkFailure
@@ -37,7 +37,7 @@ OF_TARGETS = {"job", "instance"}
 """The labels that Prometheus gives to all samples of a target."""
 
 VALUES = {
-    "figure": set(ZenohTransport(TransportContext("vehicle", "gateway"), ZenohOptions()).figures()),
+    "figure": set(ZenohTransport(TransportContext("vehicle", "gateway"), ZenohOptions()).report().figures),
     "outcome": {outcome.value for outcome in Outcome},
     "reason": {reason.value for reason in Malformed},
     "result": {"ok", "failed"},
@@ -91,7 +91,7 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.ingresses["vehicle"].stats.unwanted["copy"] = 1
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
-    monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(1, 1))
+    monkeypatch.setattr(harness.router.transports["vehicle"], "report", lambda: Report(wire_bytes=ByteCounts(1, 1)))
     for name in ("addresses", "connected_to"):
         monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
     account = next(account for account in harness.router.accounts() if account.has_moved)

@@ -48,7 +48,7 @@ class Receiving:
         """Pause receiving for good."""
         self._may_pause = False
         self._stop_pacing()
-        self._transport.pause_receiving()
+        self._transport.set_receiving(False)
 
     def open(self, transport: UTransport) -> None:
         """Receive from another transport, after `close` or `stop_pausing`."""
@@ -59,7 +59,7 @@ class Receiving:
     def stop_pausing(self) -> None:
         """Receive without pauses from now on."""
         if self._may_pause and (self.is_paused_by_backlog or self._paced_by is not None):
-            self._transport.resume_receiving()
+            self._transport.set_receiving(True)
         self._may_pause = self.is_paused_by_backlog = False
         self._stop_pacing()
 
@@ -74,12 +74,12 @@ class Receiving:
         if not self.is_paused_by_backlog:
             if len(backlog) >= _PAUSE_AT or backlog.bytes >= _PAUSE_AT_BYTES:
                 self.is_paused_by_backlog = True
-                self._transport.pause_receiving()
+                self._transport.set_receiving(False)
                 self._log("paused", backlog)
         elif len(backlog) < _PAUSE_AT // 2 and backlog.bytes < _PAUSE_AT_BYTES // 2:
             self.is_paused_by_backlog = False
             if self._paced_by is None:
-                self._transport.resume_receiving()
+                self._transport.set_receiving(True)
             self._log("resumed", backlog)
 
     def pace(self, egress: Egress) -> None:
@@ -93,7 +93,7 @@ class Receiving:
         self._paced_by = egress
         self._paces += 1
         pace = self._paces
-        self._transport.pause_receiving()
+        self._transport.set_receiving(False)
         egress.flight.call_when_few_wait(self._on_few_waiting)
         self._later(PACE_S, lambda: self._time_out(pace))
 
@@ -101,7 +101,7 @@ class Receiving:
         if self._paced_by is not None:
             self._stop_pacing()
             if not self.is_paused_by_backlog:
-                self._transport.resume_receiving()
+                self._transport.set_receiving(True)
 
     def _stop_pacing(self) -> None:
         if self._paced_by is not None:

@@ -59,7 +59,7 @@ class AbsentLanes:
     def watch(self, lane: Lane) -> None:
         """Watch whether anybody listens to the flow of a new lane."""
         on_presence = self._watched[lane] = partial(self._presence_changed, lane)
-        presence = self._transport.watch_flow(*lane.key, on_presence)
+        presence = self._transport.receivers.watch(*lane.key, on_presence)
         if presence is not Presence.PRESENT:
             self._presence_changed(lane, presence)
 
@@ -67,14 +67,14 @@ class AbsentLanes:
         """Ask another transport about every lane from now on."""
         before, self._transport, self._store = self._transport, transport, store
         for lane, on_presence in list(self._watched.items()):
-            before.forget_flow(*lane.key, on_presence)
-            self._presence_changed(lane, transport.watch_flow(*lane.key, on_presence))
+            before.receivers.forget(*lane.key, on_presence)
+            self._presence_changed(lane, transport.receivers.watch(*lane.key, on_presence))
 
     def forget(self, lane: Lane) -> None:
         """Stop watching a lane that is removed."""
         on_presence = self._watched.pop(lane, None)
         if on_presence is not None:
-            self._transport.forget_flow(*lane.key, on_presence)
+            self._transport.receivers.forget(*lane.key, on_presence)
         self._absent.pop(lane, None)
         self._interrupted.discard(lane)
         self._logged.discard(lane)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,12 +24,12 @@ from streamer.transports.base import (
     LinkState,
     MessageParcel,
     Parcel,
+    Report,
     SendResult,
     TransportContext,
     TransportEvents,
     UTransport,
 )
-from streamer.transports.certificates import CertificateFile, expiry_probe
 from streamer.transports.errors import ConfigurationError, LinkLostError, MalformedPacketError, SendError
 from streamer.transports.link_error import LinkFailure, failure_of
 from streamer.transports.listening import ListeningTransport
@@ -44,15 +44,15 @@ from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.keep_alive import FAREWELL_S, KeepAlive
 from streamer.transports.mqtt5.last_will import LastWill
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.mqtt5.probe import Trial, no_broker, try_broker
+from streamer.transports.mqtt5.probe import Trial, no_broker
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
+from streamer.transports.mqtt5.tools import Mqtt5Tools
 from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.tunnel import ProxyError
-from streamer.transports.mqtt5.wire import Encoder, connack_code, topic_filter
-from streamer.transports.probe import Probe
+from streamer.transports.mqtt5.wire import Encoder, connack_code
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
@@ -146,41 +146,24 @@ class Mqtt5Transport(ListeningTransport):
         session = self._session
         return session.limit if session.is_writable else session.unconfirmed
 
-    def certificates(self) -> Sequence[CertificateFile]:
-        return tuple(self.options.certificates().values())
+    tools = Mqtt5Tools()
 
-    def problems(self) -> list[str]:
-        own = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
-        return own + self.subscribing.problems()
+    def report(self) -> Report:
+        problems = [_TIED] * any(self._ties.values()) + [self._will_problem] * bool(self._will_problem)
+        connected_to = (self._brokers[self._broker].where,) if self._session.is_connected else ()
+        return Report(
+            problems + self.subscribing.problems(),
+            tuple(broker.where for broker in self._brokers),
+            connected_to,
+            wire_bytes=self._wire_bytes(),
+            certificates=tuple(self.options.certificates().values()),
+        )
 
-    def wire_bytes(self) -> ByteCounts | None:
+    def _wire_bytes(self) -> ByteCounts | None:
         """Return what all connections have carried so far, with TLS; None until the first, or where that is unknown."""
         connection = self._traffic.connection
         carried = self._carried if connection is None else self._carried.plus(connection.carried or NO_BYTES)
         return carried if any(carried) else None
-
-    @property
-    def addresses(self) -> Sequence[str]:
-        return tuple(broker.where for broker in self._brokers)
-
-    @property
-    def connected_to(self) -> Sequence[str]:
-        return (self._brokers[self._broker].where,) if self._session.is_connected else ()
-
-    @classmethod
-    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
-        return {
-            "mqtt_in_vehicle": topic_filter(source, sink, "in-vehicle", authority),
-            "mqtt_off_vehicle": topic_filter(source, sink, "off-vehicle", authority),
-        }
-
-    @classmethod
-    def probes(cls, options: Mqtt5Options, held: Collection[str]) -> Iterable[Probe]:
-        yield from (expiry_probe(key, file) for key, file in options.certificates().items())
-        brokers = options.brokers
-        keys = ["broker"] if len(brokers) == 1 else [f"broker.{number}" for number in range(len(brokers))]
-        for key, broker in zip(keys, brokers, strict=True):
-            yield Probe(key, partial(try_broker, options, broker))
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 import re
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
+from streamer.transports.base import Tools
 from streamer.transports.certificates import expiry_probe
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.probe import (
@@ -20,10 +21,22 @@ from streamer.transports.probe import (
     reason,
 )
 from streamer.transports.zenoh.options import ZenohOptions, certificates, endpoints_of, session_config, shown_endpoint
+from streamer.transports.zenoh.wire import key_filter
+from streamer.uprotocol.uri import UUri
 
 _TCP = re.compile(r"(?:tcp|tls|ws)/(?P<host>\[[^\]]*\]|[^:?#]*):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unixsock-stream/(?P<path>[^?#]+)")
 _ONE_INTERFACE = re.compile(r"[#;](?:iface|bind)=")
+
+
+class ZenohTools(Tools):
+    """The key expressions of filters, and the probes of the endpoints that Zenoh would open."""
+
+    def filter_texts(self, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
+        return {"zenoh": key_filter(source, sink, authority)}
+
+    def probes(self, options: ZenohOptions, held: Collection[str]) -> Iterable[Probe]:
+        return probes(options, held)
 
 
 def probes(options: ZenohOptions, held: Collection[str]) -> Iterator[Probe]:

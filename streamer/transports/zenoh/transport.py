@@ -18,7 +18,7 @@ import math
 import random
 import secrets
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -26,12 +26,11 @@ import zenoh
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
 from streamer.files import Files, in_thread
-from streamer.transports.base import UNCONFIRMED, ByteCounts, Done, LinkState, Parcel, Presence, TransportContext
+from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Report, TransportContext
 from streamer.transports.certificates import CertificateFile
 from streamer.transports.errors import LinkLostError, Malformed, MalformedPacketError
 from streamer.transports.link_error import LinkError, LinkFailure
 from streamer.transports.listening import ListeningTransport
-from streamer.transports.probe import Probe
 from streamer.transports.zenoh.absence import LOOK_S, why_absent
 from streamer.transports.zenoh.control import ControlThread
 from streamer.transports.zenoh.intake import NO_SUBSCRIPTIONS, Intake
@@ -48,16 +47,17 @@ from streamer.transports.zenoh.options import (
     wait_before_close_s,
     without_settings,
 )
-from streamer.transports.zenoh.presence import GRACE_S, OnPresence, WatchedFlows
+from streamer.transports.zenoh.presence import GRACE_S, WatchedFlows
 from streamer.transports.zenoh.presence_watch import PresenceWatch
-from streamer.transports.zenoh.probe import probes
+from streamer.transports.zenoh.probe import ZenohTools
 from streamer.transports.zenoh.receipt_proofs import ReceiptKey
 from streamer.transports.zenoh.receipts import Receipts
+from streamer.transports.zenoh.receivers import ZenohReceivers
 from streamer.transports.zenoh.sender import Publishers, Sender
 from streamer.transports.zenoh.shared import ZenohNetwork
 from streamer.transports.zenoh.subscription import Gate
-from streamer.transports.zenoh.wire import SampleDecoder, key_filter
-from streamer.uprotocol.uri import ANY_RESOURCE, UUri
+from streamer.transports.zenoh.wire import SampleDecoder
+from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.zenoh")
 
@@ -102,6 +102,7 @@ class ZenohTransport(ListeningTransport):
         self._session: zenoh.Session | None = None  # set on the control thread
         self._opened: _Opened | None = None
         self._flows = WatchedFlows()
+        self.receivers = ZenohReceivers(context.authority, bool(options.uncertain_s), self._flows)
         self._gate = Gate()
         self._session_config: zenoh.Config
         self._receipt_key = ReceiptKey(secrets.token_bytes(32))  # without receipts it proves nothing to anybody
@@ -129,39 +130,19 @@ class ZenohTransport(ListeningTransport):
             return -math.inf
         return self._opened.sockets.arrived_until_s(now_s)
 
-    @classmethod
-    def filter_texts(cls, source: UUri, sink: UUri | None, authority: str) -> Mapping[str, str]:
-        return {"zenoh": key_filter(source, sink, authority)}
+    tools = ZenohTools()
+    receivers: ZenohReceivers
 
-    @classmethod
-    def probes(cls, options: ZenohOptions, held: Collection[str]) -> Iterable[Probe]:
-        return probes(options, held)
-
-    def problems(self) -> list[str]:
-        """Return why there is no session; empty if there is one."""
-        return [self._problem] if self._problem else []
-
-    @property
-    def addresses(self) -> Sequence[str]:
-        return tuple(map(shown_endpoint, self.options.connect))
-
-    @property
-    def connected_to(self) -> Sequence[str]:
-        """The other ends of the session's links, `MAX_ENDS` at most."""
-        return () if self._opened is None else self._opened.sockets.others
-
-    def certificates(self) -> Sequence[CertificateFile]:
-        return self._certificates
-
-    def figures(self) -> Mapping[str, float]:
-        """Return the numbers of subscriptions in Zenoh, of wide ones, of keys so far, and of other nodes."""
-        if self._opened is None:
-            return {**NO_SUBSCRIPTIONS, **NO_NODES}
-        return {**self._opened.intake.figures(), **self._opened.nodes.figures()}
-
-    def wire_bytes(self) -> ByteCounts | None:
-        """Return what the session's TCP links have carried so far, with TLS; None without any."""
-        return None if self._opened is None else self._opened.sockets.wire_bytes()
+    def report(self) -> Report:
+        opened = self._opened
+        return Report(
+            [self._problem] if self._problem else [],
+            tuple(map(shown_endpoint, self.options.connect)),
+            () if opened is None else opened.sockets.others,  # of at most `MAX_ENDS` links
+            {**NO_SUBSCRIPTIONS, **NO_NODES} if opened is None else {**opened.intake.figures(), **opened.nodes.figures()},
+            None if opened is None else opened.sockets.wire_bytes(),  # by TCP links, with TLS
+            self._certificates,
+        )
 
     @property
     def is_stalled(self) -> bool:
@@ -299,6 +280,7 @@ class ZenohTransport(ListeningTransport):
         filters = () if self._is_leaving else self.registry.filters()
         intake = Intake(*on, context, self.registry, receipts, self._gate, options.receive_buffer, decoder, filters)
         presence = PresenceWatch(*on, publishers.declared.get, undeclaring, self._flows)
+        self.receivers.use(presence)
         self._opened = _Opened(sockets, sender, receipts, receipts.ledger, nodes, intake, presence)
         # All this after the subscriptions: the link must not be reported as up before we listen.
         await control.ask(nodes.watch)
@@ -458,25 +440,6 @@ class ZenohTransport(ListeningTransport):
         if looking is not None:
             looking.cancel()
 
-    # -- presence
-
-    def watch_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> Presence:
-        if not self.options.uncertain_s:
-            return Presence.PRESENT
-        key = self._flow_key(source, sink)
-        if self._opened is None:
-            return self._flows.add(key, on_presence)[0].presence
-        return self._opened.presence.add(key, on_presence)
-
-    def forget_flow(self, source: UUri, sink: UUri | None, on_presence: OnPresence) -> None:
-        flows = self._flows if self._opened is None else self._opened.presence
-        flows.remove(self._flow_key(source, sink), on_presence)
-
-    def _flow_key(self, source: UUri, sink: UUri | None) -> str:
-        """Return the key on which a flow's messages are put. Only the sink of a Publish may have a wildcard."""
-        is_publish = sink is None or sink.resource == ANY_RESOURCE
-        return key_filter(source, None if is_publish else sink, self.context.authority)
-
     # -- receiving
 
     def open_filter(self, source: UUri, sink: UUri | None) -> None:
@@ -487,17 +450,16 @@ class ZenohTransport(ListeningTransport):
         if self._opened is not None:
             self._opened.intake.close_filter(source, sink)
 
-    def pause_receiving(self) -> None:
-        """Take no samples from Zenoh: each subscription buffers `receive_buffer` of them, then senders are blocked.
+    def set_receiving(self, is_receiving: bool) -> None:
+        """Take samples from Zenoh, or none: each subscription then buffers `receive_buffer` of them, and senders wait.
 
         Only for moments. With Zenoh's defaults, a sender that is blocked for 5 s (`wait_before_close`, 1 s in another
         streamer), or hears nothing for 10 s (`lease`), closes the link, and its messages of that time are lost.
         """
-        if not self._is_leaving:  # the messages that have arrived are delivered then
+        if is_receiving:
+            self._gate.open()
+        elif not self._is_leaving:  # the messages that have arrived are delivered then
             self._gate.close()
-
-    def resume_receiving(self) -> None:
-        self._gate.open()
 
     # -- sending
 

@@ -11,7 +11,7 @@ from streamer.admin.readiness import unready
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.stats import LATENCY_BOUNDS, RouteStats
 from streamer.journal.journal import Journal
-from streamer.transports.base import ByteCounts, LinkFailure, LinkState
+from streamer.transports.base import ByteCounts, LinkFailure, LinkState, Report
 from streamer.transports.memory import MemoryTransport
 from tests.flow.harness import RouterHarness, configuration
 from tests.unit.admin.scrape import Scrape, played
@@ -72,10 +72,10 @@ NAMES = {
 
 async def test_every_family_has_its_name_type_help_and_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = await played()
-    monkeypatch.setattr(harness.router.transports["vehicle"], "figures", lambda: {"keys": 3})
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
-    monkeypatch.setattr(harness.router.transports["vehicle"], "wire_bytes", lambda: ByteCounts(7, 8))
+    report = Report(figures={"keys": 3}, wire_bytes=ByteCounts(7, 8))
+    monkeypatch.setattr(harness.router.transports["vehicle"], "report", lambda: report)
     for name in ("addresses", "connected_to"):
         monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
     stats = next(account for account in harness.router.accounts() if account.has_moved).stats
@@ -240,7 +240,7 @@ async def test_age_of_the_oldest_waiting_message_grows_and_goes() -> None:
 
 async def test_problems_of_an_endpoint_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with RouterHarness() as harness:
-        monkeypatch.setattr(harness.transports["cloud"], "problems", lambda: ["one", "two"])
+        monkeypatch.setattr(harness.transports["cloud"], "report", lambda: Report(["one", "two"]))
         assert Scrape(harness).sum("ustreamer_endpoint_problems", endpoint="cloud", transport="memory") == 2
         assert Scrape(harness).sum("ustreamer_endpoint_problems", endpoint="vehicle") == 0
 

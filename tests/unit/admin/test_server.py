@@ -12,7 +12,7 @@ from streamer.admin.readiness import alone, link_of, summary, unready
 from streamer.admin.server import AdminServer
 from streamer.config.metrics import MetricsConfig
 from streamer.journal.moments import as_moment
-from streamer.transports.base import LinkFailure, LinkState
+from streamer.transports.base import LinkFailure, LinkState, Report
 from tests.clock import START_MS
 from tests.flow.harness import RouterHarness
 from tests.ports import free_port
@@ -149,7 +149,7 @@ async def test_endpoint_that_is_connected_and_has_a_problem_is_not_ready(
     harness: RouterHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await harness.router.start()
-    monkeypatch.setattr(harness.transports["cloud"], "problems", lambda: ["the broker refused 'a/b'"])
+    monkeypatch.setattr(harness.transports["cloud"], "report", lambda: Report(["the broker refused 'a/b'"]))
     assert unready(harness.router) == ["endpoint cloud (memory): the broker refused 'a/b'"]
 
 

@@ -6,7 +6,7 @@ import socket
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -330,7 +330,7 @@ def test_a_transport_brings_its_own(
     def probes(options: Any, held: Collection[str]) -> Iterable[Probe]:
         return (Probe("bus", fine),)
 
-    monkeypatch.setattr(MemoryTransport, "probes", probes)
+    monkeypatch.setattr(MemoryTransport.tools, "probes", probes, raising=False)
     assert checked(tmp_path) == 0
     assert lines(capsys) == {"endpoints.vehicle.options.bus": ("ok", "fine")}
 
@@ -341,11 +341,10 @@ def test_one_that_fails_to_say_is_told(
     def probes(options: Any, held: Collection[str]) -> Iterable[Probe]:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(MemoryTransport, "probes", probes)
+    monkeypatch.setattr(MemoryTransport.tools, "probes", probes, raising=False)
     assert checked(tmp_path) == 0
     assert lines(capsys) == {"endpoints.vehicle.options": ("cannot tell", "the probe failed (RuntimeError)")}
 
 
 def test_without_any_there_is_nothing_to_try() -> None:
-    method: Callable[..., Iterable[Probe]] = UTransport.probes
-    assert list(method(None, ())) == []
+    assert list(UTransport.tools.probes(None, ())) == []

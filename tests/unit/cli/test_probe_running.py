@@ -46,7 +46,7 @@ def test_what_the_running_streamer_of_this_configuration_uses_is_no_problem(
         return (blocking("listen", lambda: ok("ours") if is_held else problem("taken")),)
 
     monkeypatch.setattr(probe, "ask", ask)
-    monkeypatch.setattr(MemoryTransport, "probes", probes)
+    monkeypatch.setattr(MemoryTransport.tools, "probes", probes, raising=False)
     lock = FileLock(tmp_path / "journal.db", FileError)
     lock.take()
     try:

@@ -72,7 +72,7 @@ def test_what_a_transport_says_nothing_about_has_a_default() -> None:
     kind = load_transport("pigeon")
     assert not kind.Options().addresses_publishes
     assert not kind.Options().proves_identity
-    assert kind.filter_texts(TOPIC, None, "cloud") == {}
+    assert kind.tools.filter_texts(TOPIC, None, "cloud") == {}
 
 
 @pytest.mark.usefixtures("pigeons")

@@ -105,10 +105,10 @@ async def test_it_stays_down_while_it_is_held(transport: LocalTransport) -> None
     await transport.start()
     assert transport.state is LinkState.DOWN
     transport.stay_down("state file: the disk is full")
-    assert transport.problems() == ["state file: the disk is full"]
+    assert transport.report().problems == ["state file: the disk is full"]
     transport.come_up()
     assert transport.state is LinkState.UP
-    assert transport.problems() == []
+    assert transport.report().problems == []
 
 
 async def test_emitted_messages_are_safe_once_all_of_them_are(transport: LocalTransport) -> None:

@@ -32,11 +32,8 @@ class SourceTransport(FakeTransport):
         super().__init__()
         self.log: list[str] = []
 
-    def pause_receiving(self) -> None:
-        self.log.append("pause")
-
-    def resume_receiving(self) -> None:
-        self.log.append("resume")
+    def set_receiving(self, is_receiving: bool) -> None:
+        self.log.append("resume" if is_receiving else "pause")
 
 
 class IngressHarness(SettlerHarness):
