@@ -91,9 +91,8 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.ingresses["vehicle"].stats.unwanted["copy"] = 1
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
-    monkeypatch.setattr(harness.router.transports["vehicle"], "report", lambda: Report(wire_bytes=ByteCounts(1, 1)))
-    for name in ("addresses", "connected_to"):
-        monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
+    report = Report((), ("b:1883",), ("b:1883",), wire_bytes=ByteCounts(1, 1))
+    monkeypatch.setattr(MemoryTransport, "report", lambda transport: report)
     account = next(account for account in harness.router.accounts() if account.has_moved)
     account.stats.limited = account.stats.retries = account.stats.sent_wire_bytes = 1
     harness.router.notices.suppressed["vehicle"] = 1

@@ -74,10 +74,8 @@ async def test_every_family_has_its_name_type_help_and_labels(monkeypatch: pytes
     harness = await played()
     harness.router.ingresses["vehicle"].stats.malformed["marker"] = 3
     harness.router.transports["vehicle"].link_failed(LinkFailure.REFUSED, "connection refused")
-    report = Report(figures={"keys": 3}, wire_bytes=ByteCounts(7, 8))
-    monkeypatch.setattr(harness.router.transports["vehicle"], "report", lambda: report)
-    for name in ("addresses", "connected_to"):
-        monkeypatch.setattr(MemoryTransport, name, ("b:1883",))
+    report = Report((), ("b:1883",), ("b:1883",), {"keys": 3}, ByteCounts(7, 8))
+    monkeypatch.setattr(MemoryTransport, "report", lambda transport: report)
     stats = next(account for account in harness.router.accounts() if account.has_moved).stats
     stats.limited = stats.sent_wire_bytes = 1
     ours = {}
