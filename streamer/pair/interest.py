@@ -4,7 +4,7 @@ It has no services, which would know. So the active one tells it the interest in
 """
 
 from streamer.delivery.router import Router
-from streamer.routing.interest import Interest, InterestObserver
+from streamer.routing.interest import Interest
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from streamer.uprotocol.uri import UriError, UUri
 
@@ -12,7 +12,7 @@ _OWNER = "pair"
 _TOPICS_AT_ONCE = 1000
 
 
-class ToldInterest(InterestObserver):
+class ToldInterest:
     """The topics whose interest the active streamer has still to send to the standby."""
 
     def __init__(self) -> None:
