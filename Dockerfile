@@ -3,7 +3,7 @@
 #
 #   make image                                                   # or docker build --tag ustreamer ., which knows no version
 #   docker build --tag ustreamer --build-arg LOCK=trace .        # can write routing traces (trace: in the configuration)
-#   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 45 ustreamer
+#   docker run --read-only --volume ./streamer.yaml:/etc/ustreamer/streamer.yaml:ro --stop-timeout 60 ustreamer
 
 # Base image and packages are known by their hashes, so that the same source makes the same image. The digest is that of the
 # list for all platforms. To renew it: docker buildx imagetools inspect python:3.11-slim-bookworm

@@ -395,3 +395,10 @@ def _makes_thread(node: ast.AST) -> bool:
         "ThreadPoolExecutor",
         "asyncio.to_thread",
     }
+
+
+def test_every_command_is_in_the_table_of_commands() -> None:
+    table = (DOCS / "operations.md").read_text()
+    (choices,) = (each.choices for each in _parser()._actions if isinstance(each.choices, dict))
+    assert len(choices) > 15
+    assert [name for name in choices if f"`streamer {name}" not in table] == []

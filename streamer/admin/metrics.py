@@ -359,6 +359,9 @@ class RouterCollector:
         )
         in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Handed over and not answered yet.", labels=labels)
         up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        alone = GaugeMetricFamily(
+            "ustreamer_endpoint_alone", "1 while it is connected and no other node is there: it is ready.", labels=labels
+        )
         since = GaugeMetricFamily(
             "ustreamer_endpoint_state_since_timestamp_seconds",
             "Since when the endpoint is up, or is not.",
@@ -420,6 +423,7 @@ class RouterCollector:
             backlog.add_metric(values, account.backlog)
             in_flight.add_metric(values, account.in_flight)
             up.add_metric(values, int(account.link.state is LinkState.UP))
+            alone.add_metric(values, int(account.link.state is LinkState.ALONE))
             since.add_metric(values, account.link.since_ms / 1000)
             for address in account.link.addresses:  # others, such as those of Zenoh peers, would be labels without bound
                 if address in account.link.connected_to:
@@ -445,6 +449,7 @@ class RouterCollector:
             backlog,
             in_flight,
             up,
+            alone,
             since,
             connected_to,
             problems,

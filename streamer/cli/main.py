@@ -36,7 +36,8 @@ from streamer.cli.text import (
     lines_out,
     reason_of,
 )
-from streamer.config.load import ConfigError, json_schema, load, throughputs, warnings
+from streamer.config.costs import sum_line
+from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
@@ -305,7 +306,7 @@ def _check(arguments: argparse.Namespace) -> int:
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
     routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
     lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
-    lines_out(f"{arguments.config}: {text}" for text in throughputs(config))
+    lines_out([f"{arguments.config}: {sum_line(config)}"])
     lines_out(f"{arguments.config}: hint: {warning}" for warning in warnings(config))
     if not arguments.probe:
         return 0
@@ -320,7 +321,7 @@ def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
         "uentity": str(USTREAMER.at(config.authority)),
         "endpoints": {name: endpoint.transport for name, endpoint in config.endpoints.items()},
         "routes": len(config.routes),
-        "notes": list(throughputs(config)),
+        "notes": [sum_line(config)],
         "hints": list(warnings(config)),
         "probes": None,
     }

@@ -37,7 +37,7 @@ class Finding(NamedTuple):
 def nearest(text: object, valid: Iterable[str]) -> str:
     """Return a question that suggests the nearest valid name, after a semicolon; empty if none is near."""
     names = sorted(valid)
-    close = get_close_matches(str(text), names, n=1, cutoff=0.5)
+    close = get_close_matches(str(text), names, n=1, cutoff=0.6)
     close = close or [name for name in names if text and name.startswith(str(text))]
     return f"; did you mean {close[0]!r}?" if close else ""
 

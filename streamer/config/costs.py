@@ -86,6 +86,12 @@ def bounds(config: Config, peaks: Peaks | None = None) -> Iterator[Bound]:
     yield from _quotas(config, peaks or Peaks())
 
 
+def sum_line(config: Config) -> str:
+    """Return the sentence of `check`: what all bounds add up to."""
+    memory, disk = (bound.value or 0 for bound in bounds(config) if not bound.key)
+    return f"its bounds add up to {_decimal(memory)}B of memory and {_decimal(disk)}B of disk"
+
+
 def unconfirmed_rooms(config: Config) -> dict[str, tuple[int, float]]:
     """Return, for each network that confirms nothing, its room in the journal in bytes, and how long a message stays there.
 

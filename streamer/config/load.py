@@ -15,7 +15,6 @@ from pydantic_core import ErrorDetails
 
 from streamer.config.checks import is_elsewhere, nearest
 from streamer.config.claims import paths
-from streamer.config.costs import EVIDENCE_S, unconfirmed_rooms
 from streamer.config.exposure import exposures
 from streamer.config.messages import described, is_about_key, kind_of, place, sentence, shown_key
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
@@ -37,7 +36,6 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 MOST_PROBLEMS: Final = 50
 """Reported of one file: each of them is a line of a log, and costs a search for the nearest valid name."""
 
-_EXAMPLE_BYTES = 1024 + 200  # a message of 1 KiB, with its attributes
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -253,16 +251,6 @@ class _Reporter:
 def warnings(config: Config) -> list[str]:
     """Return sentences about settings that are valid, but may not be intended."""
     return list(_warnings(config))
-
-
-def throughputs(config: Config) -> Iterator[str]:
-    """Yield the throughput that ``journal.max_bytes`` allows to each network that does not confirm."""
-    for name, (room, wait_s) in unconfirmed_rooms(config).items():
-        slow, fast = (round(room / (_EXAMPLE_BYTES * seconds)) for seconds in (wait_s, min(wait_s, EVIDENCE_S)))
-        yield (
-            f"journal.max_bytes lets through {slow} messages/s of 1 KiB to {name} while nothing confirms them "
-            f"({wait_s:g} s each), and about {fast} where the links do ({min(wait_s, EVIDENCE_S):g} s)"
-        )
 
 
 def _warnings(config: Config) -> Iterator[str]:

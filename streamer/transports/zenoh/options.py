@@ -214,6 +214,19 @@ class ZenohOptions(WireOptions):
         return found
 
     def hints(self) -> Sequence[str]:
+        return (*self._of_lease(), *self._of_routers())
+
+    def _of_routers(self) -> Iterator[str]:
+        """Yield what happens if the nodes that a peer connects to are routers of one network."""
+        if self.mode == "peer" and len(self.connect) > 1:
+            named = ", ".join(each.partition("#")[0].partition("?")[0] for each in self.connect)
+            yield (
+                f"connect: {named}: if these are Zenoh routers that are linked with each other, a peer "
+                "that is connected to both gets every message twice, with one id; use mode client, which connects to one of "
+                "them and to the other if that is gone, or name one"
+            )
+
+    def _of_lease(self) -> Sequence[str]:
         lease_ms = self._lease_ms()
         if lease_ms is None or not 0 < self.uncertain_s < _NOTICED * lease_ms / 1000:
             return ()

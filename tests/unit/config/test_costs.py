@@ -1,11 +1,12 @@
 """What a configuration costs: each bound as `docs/bounds.md` sums it up, before and after, and beside last week's peaks."""
 
+import re
 from typing import Any
 
 import pytest
 
 from streamer.config.cost import Cost
-from streamer.config.costs import DISK, MEMORY, bounds, cost_lines, costs
+from streamer.config.costs import DISK, MEMORY, bounds, cost_lines, costs, sum_line
 from streamer.config.models import Config
 from streamer.config.peaks import HOUR_S, MINUTE_S, Peaks, Place
 from streamer.config.types import MIB
@@ -229,3 +230,9 @@ def test_the_period_of_the_peaks_is_said(hours: float, whose: str) -> None:
     known.add(HOUR_S, 0, {UP: (31 * HOUR_S, 1)})
     (short,) = [cost for cost in costs(config(), config(up={"rate": {"messages": 2}}), known) if cost.is_short]
     assert f"is below {whose} busiest hour" in short.text
+
+
+def test_check_says_one_sum_and_no_capacity() -> None:
+    """Messages per second were a promise that nobody had measured."""
+    text = sum_line(config())
+    assert re.fullmatch(r"its bounds add up to [\d.]+ [kMGT]?B of memory and [\d.]+ [kMGT]?B of disk", text)

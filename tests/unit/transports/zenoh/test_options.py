@@ -301,3 +301,13 @@ def test_a_program_beside_the_streamer_connects_to_it_and_listens_nowhere(
 def test_a_program_beside_the_streamer_writes_no_receipts(tmp_path: Path) -> None:
     receipts = {"key_file": str(tmp_path / "key"), "streamers": ["far"]}
     assert ZenohOptions.model_validate({"connect": ["tcp/h:1"], "receipts": receipts}).beside("client7").receipts is None
+
+
+def test_a_peer_at_several_nodes_is_told_what_two_linked_routers_do() -> None:
+    """It gets everything twice, and nothing said so."""
+    both = ["tls/a:7447#root_ca_certificate_file=/secret", "tcp/b:7447"]
+    (hint,) = ZenohOptions.model_validate({"mode": "peer", "connect": both}).hints()
+    assert hint.startswith("connect: tls/a:7447, tcp/b:7447: if these are Zenoh routers that are linked with each other")
+    assert "secret" not in hint
+    assert ZenohOptions.model_validate({"mode": "client", "connect": both}).hints() == ()
+    assert ZenohOptions.model_validate({"mode": "peer", "connect": both[:1]}).hints() == ()
