@@ -27,6 +27,7 @@ class Transport(asyncio.Transport):
         self.request = b""
         self.buffered = 0
         self.is_closed = False
+        self.has_room = True
         self._there = there
         self._socket = socket.socket()
 
@@ -47,6 +48,12 @@ class Transport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def pause_reading(self) -> None:
+        self.has_room = False
+
+    def resume_reading(self) -> None:
+        self.has_room = True
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._socket if name == "socket" else default
 
@@ -59,6 +66,13 @@ class Transport(asyncio.Transport):
 
 class Peer:
     """A broker on the other side of a link."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def turn(self) -> None:
+        """Run one iteration of the event loop."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -89,6 +103,7 @@ def peer() -> Iterator[Peer]:
         return Peer()
 
     peer = loop.run_until_complete(make())
+    peer.loop = loop
     yield peer
     peer.transport.close()
     peer.link.connection_lost(None)
@@ -144,3 +159,41 @@ def test_what_a_broker_says_instead_of_an_answer_is_quoted(peer: Peer) -> None:
     assert isinstance(error, WebSocketError)
     assert str(error).isascii()
     assert len(str(error)) < 500
+
+
+FRAME = bytes((0x82, len(PUBACK))) + PUBACK
+
+
+def test_of_very_many_frames_some_wait_for_later_iterations_of_the_loop(peer: Peer) -> None:
+    peer.answer()
+    peer.link.data_received(FRAME * 5000)
+    turns = [len(peer.frames)]
+    while not peer.transport.has_room:
+        peer.turn()
+        turns.append(len(peer.frames))
+    steps = [after - before for before, after in zip([0, *turns], turns, strict=False)]
+    assert turns[-1] == 5000
+    assert max(steps) <= websocket._FRAMES_PER_TURN + websocket._PIECE_BYTES // len(FRAME) + 1
+
+
+def test_frames_that_wait_are_handled_before_the_end_of_the_connection(peer: Peer) -> None:
+    peer.answer()
+    peer.link.data_received(FRAME * 5000)
+    assert len(peer.frames) < 5000
+    peer.link.connection_lost(None)
+    assert len(peer.frames) == 5000
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_the_body_of_a_refusal_is_not_waited_for(peer: Peer, pieces: int) -> None:
+    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 1000000\r\n\r\n" + bytes(1000)
+    for at in range(0, len(answer), len(answer) // pieces + 1):
+        peer.link.data_received(answer[at : at + len(answer) // pieces + 1])
+    error = peer.link.opened.exception()
+    assert str(error) == "WebSocket: the answer is '404 Not Found'; is the path in the URL right?"
+    assert peer.transport.is_closed
+
+
+def test_the_head_of_an_answer_is_bounded(peer: Peer) -> None:
+    peer.link.data_received(b"HTTP/1.1 101 X\r\nA: " + bytes(20 * 1024))
+    assert "a head of more than 16384 bytes" in str(peer.link.opened.exception())
