@@ -49,6 +49,12 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def read_up_to(path: Path, most: int) -> bytes:
+    """Return the first ``most`` bytes of a file, also of a pipe, for whose other end this waits. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(most)
+
+
 def digest(path: Path) -> bytes:
     """Return the digest of a file's content; empty if the file cannot be read, which is reported when it is needed."""
     try:

@@ -14,6 +14,7 @@ from streamer.config.pair import PairConfig
 from streamer.config.secrets import dotted, is_secret_file
 from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
+from streamer.files import open_regular
 from streamer.journal.file import problem_of
 from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL
@@ -46,7 +47,7 @@ def files(config: Config) -> Iterator[Probe]:
 
 def _readable(path: Path, is_secret: bool) -> Answer:
     """Check that a file can be read, from its first bytes. A line end alone (``echo "$UNSET"``) is no secret."""
-    with path.open("rb") as file:
+    with open(open_regular(path, os.O_RDONLY), "rb") as file:
         first = file.read(3)
         is_empty = len(first) < 3 and not first.strip(b"\r\n")
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

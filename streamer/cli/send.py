@@ -13,6 +13,7 @@ from streamer.cli.listen import as_json, cells
 from streamer.cli.network import Client, Confirmation, Filter, Network, NetworkError, add_command, add_rate, joined, paced
 from streamer.cli.text import complain, lines_out, milliseconds, reason_of, uri
 from streamer.clock import SystemClock
+from streamer.files import MOST_BYTES, read_up_to
 from streamer.transports.base import Received, UListener
 from streamer.transports.errors import SendError
 from streamer.uprotocol.message import (
@@ -126,9 +127,12 @@ def payload_of(arguments: argparse.Namespace) -> bytes | None:
 
 def _content(file: Path, option: str) -> bytes:
     try:
-        return file.read_bytes()
+        content = read_up_to(file, MOST_BYTES + 1)
     except OSError as exc:
         raise NetworkError(f"{option}: {reason_of(exc)}", 2) from exc
+    if len(content) > MOST_BYTES:
+        raise NetworkError(f"{option}: {file}: longer than {MOST_BYTES} bytes", 2)
+    return content
 
 
 class Responses(UListener):

@@ -29,7 +29,7 @@ from streamer.config.secrets import (
     without_settings,
 )
 from streamer.config.yaml import LIST_FACTOR, MAX_BYTES, MAX_NODES, Document, Location, Position, read
-from streamer.files import read_file
+from streamer.files import MOST_BYTES, read_file, read_up_to
 from streamer.transports.installed import available_transports, loadable_transports
 from streamer.uprotocol.uri import ANY_AUTHORITY
 
@@ -137,7 +137,7 @@ def _opened(
 
 def _text(path: Path, may_wait: bool, most_bytes: int = MAX_BYTES) -> str:
     try:
-        content = path.read_bytes() if may_wait else read_file(path)
+        content = read_up_to(path, max(most_bytes, MOST_BYTES) + 1) if may_wait else read_file(path)
     except OSError as exc:
         raise _unusable(path, Position(0, 0), f"cannot be read: {exc.strerror or type(exc).__name__}") from exc
     if len(content) > most_bytes:

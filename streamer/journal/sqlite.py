@@ -4,6 +4,7 @@ The files hold access tokens and addresses: only their owner may read them. Ever
 file's form, or as `CorruptFileError` if the content is to blame.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +80,13 @@ def faults_of(path: Path, error: type[FileError]) -> Iterator[None]:
 
 
 def connect(path: Path, read_only: bool = False, immutable: bool = False) -> sqlite3.Connection:
-    """Open an existing file, for use by any thread. ``immutable``: nobody changes it meanwhile. Raises sqlite3.Error."""
+    """Open an existing file, for use by any thread. ``immutable``: nobody changes it meanwhile.
+
+    Raises sqlite3.Error, and OSError if the file or a side file is a pipe or a device, over which SQLite could wait.
+    """
+    for side in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
+        if side.exists() and not side.is_file():
+            raise OSError(errno.EINVAL, "expected a regular file", str(side))
     mode = "ro" if read_only else "rw"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}",

@@ -42,6 +42,8 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
         expected = ".".join(map(str, _MIN_SQLITE))
         raise form.error(f"SQLite {sqlite3.sqlite_version} is too old; expected at least {expected}")
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if stranger := _stranger(connection, form):
+        raise form.error(f"{path}: it has {stranger}, which is not of this program; it is left alone, name another file")
     application_id, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
     if not found and not application_id and version <= form.version:
         return Age.EMPTY
@@ -61,6 +63,21 @@ def age_of(connection: sqlite3.Connection, path: Path, form: FileForm) -> Age:
     if missing := _missing_columns(connection, form):
         raise CorruptFileError(f"without the columns {', '.join(missing)}")
     return Age.CURRENT
+
+
+def _stranger(connection: sqlite3.Connection, form: FileForm) -> str:
+    """Name what would act in our statements, and no version of this program makes; empty if there is none.
+
+    These are views, triggers, unique indexes, and virtual tables with the name of one of ours. Further tables and indexes
+    may be of a later version, and do nothing.
+    """
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        words = str(sql or "").upper().split()[:2]
+        if kind in ("view", "trigger") or words == ["CREATE", "UNIQUE"]:
+            return f"the {'unique index' if kind == 'index' else kind} {name!r}"
+        if words == ["CREATE", "VIRTUAL"] and name in form.tables:
+            return f"the virtual table {name!r}"
+    return ""
 
 
 def _missing_columns(connection: sqlite3.Connection, form: FileForm) -> list[str]:

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from streamer.files import open_regular
 from streamer.journal.lock import is_in_use
 from streamer.journal.sqlite import connect
 
@@ -114,7 +115,7 @@ def scan(path: Path) -> WriteAheadLog:
     """Find all frames of a file's log, whether SQLite would read them or not. Raises OSError."""
     log = WriteAheadLog(Path(f"{path}-wal"))
     try:
-        source = log.path.open("rb")
+        source = _opened(log.path)
     except FileNotFoundError:
         return log
     with source:
@@ -147,7 +148,7 @@ def copy(log: WriteAheadLog, path: Path, *, with_changed: bool) -> None:
     last, pages = max(((number, size) for number, _, size in log.frames if size), default=(-1, 0))
     if last < 0:
         return
-    with log.path.open("rb") as source, Path(f"{path}-wal").open("xb") as target:
+    with _opened(log.path) as source, Path(f"{path}-wal").open("xb") as target:
         head = _HEADER.pack(_MAGIC[0], _VERSION, log.page_bytes, 0, *log.salts, 0, 0)[: _HEADER.size - _SUMS.size]
         sums = _checksum(head, (0, 0), is_little=True)
         target.write(head + _SUMS.pack(*sums))
@@ -196,7 +197,7 @@ def _taken(path: Path) -> int | None:
 def _index(path: Path) -> _Index | None:
     """Return the content of the index; None if there is none, or if it is incomplete."""
     try:
-        with path.open("rb") as source:
+        with _opened(path) as source:
             written, raw = os.fstat(source.fileno()).st_mtime, source.read(2 * _INDEX.size + _BACKFILLED.size)
     except FileNotFoundError:
         return None
@@ -217,6 +218,11 @@ def _as_in_log(*salts: int) -> Salts:
     return first, second
 
 
+def _opened(path: Path) -> BinaryIO:
+    """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for its other end."""
+    return open(open_regular(path, os.O_RDONLY), "rb")
+
+
 def _page_bytes(path: Path) -> int:
     """Return the page size of a database; the default if it cannot be read."""
     size = int.from_bytes(_start(path, 18)[16:], "big")
@@ -226,7 +232,7 @@ def _page_bytes(path: Path) -> int:
 
 def _start(path: Path, size: int = 16) -> bytes:
     """Return the first bytes of a file; empty if there is none."""
-    with suppress(FileNotFoundError), path.open("rb") as source:
+    with suppress(FileNotFoundError), _opened(path) as source:
         return source.read(size)
     return b""
 

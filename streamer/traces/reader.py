@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from streamer.files import open_regular
 from streamer.traces.layout import CLOSED, OPEN
 from streamer.traces.record import SCHEMA, NewerTraceError, aligned, check_version
 
@@ -29,6 +30,18 @@ COLUMNS = pa.schema([pa.field(field.name, field.type) for field in SCHEMA])
 """The columns that are read. A column that a file lacks is null."""
 
 BATCH_ROWS = 65_536
+_NEEDED = ("ts", "run_ts", "seq")
+"""The columns by which records are told apart and ordered. They have no nulls."""
+
+_ROW_GROUP_BYTES = 512 << 20
+"""The most that a row group may have before compression; one of ours has some 10 MiB."""
+
+_RECORD_BYTES = 32 << 10
+"""No record has more: the longest text of one is of a header, of at most 8 KiB."""
+
+_BATCH_BYTES = 64 << 20
+"""The most that a column of one batch may take, if each of its values is as long as all that the column has in its file."""
+
 HOUR_US = 3_600_000_000
 CLOCK_SLACK_US = 300_000_000
 """How far the times of files and records may differ, because a clock was set, without records being overlooked."""
@@ -67,18 +80,54 @@ def read_parquet(
     A file that is gone has none. If a file cannot be read, ``complain`` is called.
     """
     try:
-        check_version(pq.read_metadata(file.path).metadata)
+        rows = _rows_at_a_time(file.path)
         dataset = ds.dataset(str(file.path), COLUMNS, format="parquet")
         names = list(columns or COLUMNS.names)
-        for batch in dataset.to_batches(columns=names, filter=wanted, batch_size=BATCH_ROWS, use_threads=False):
+        reading = {"batch_size": rows, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
+        for batch in dataset.to_batches(columns=names, filter=wanted, **reading):
+            if any(batch.column(name).null_count for name in _NEEDED if name in names):
+                raise ForeignFileError(f"it has records without {' or '.join(_NEEDED)}")
+            if batch.nbytes > _RECORD_BYTES * batch.num_rows:
+                raise ForeignFileError(f"more than {_RECORD_BYTES} bytes in each record")
             if batch.num_rows:
                 yield _with_streamer(batch, file.streamer)
     except FileNotFoundError:
         return
     except NewerTraceError as exc:
         complain(f"{file.path}: {exc}")
+    except ForeignFileError as exc:
+        complain(f"{file.path}: no file of traces: {exc}")
     except (pa.ArrowException, OSError) as exc:
-        complain(f"{file.path}: cannot be read: {first_line(exc)}")
+        complain(f"{file.path}: cannot be read: {getattr(exc, 'strerror', None) or first_line(exc)}")
+
+
+class ForeignFileError(ValueError):
+    """A Parquet file that is not of ours. The text says why."""
+
+
+def _rows_at_a_time(path: Path) -> int:
+    """Return how many rows of a file may be decoded at a time.
+
+    A column that repeats one long value takes little in the file, and that much for each row when it is decoded. Raises
+    `ForeignFileError`, `NewerTraceError`, `pyarrow.ArrowException` and OSError, the last also for a pipe or a device.
+    """
+    with open(open_regular(path, os.O_RDONLY), "rb") as content:
+        metadata = pq.read_metadata(content)
+    check_version(metadata.metadata)
+    schema = metadata.schema.to_arrow_schema()
+    if missing := [name for name in _NEEDED if name not in schema.names]:
+        raise ForeignFileError(f"it has no columns {', '.join(missing)}")
+    longest = 1
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        if group.total_byte_size > _ROW_GROUP_BYTES:
+            raise ForeignFileError(
+                f"{group.total_byte_size} bytes in one of its row groups; expected {_ROW_GROUP_BYTES} at most"
+            )
+        of_columns = (group.column(number) for number in range(group.num_columns))
+        longest = max(
+            longest, *(each.total_uncompressed_size for each in of_columns if each.physical_type == "BYTE_ARRAY"), 1
+        )
+    return max(1, min(BATCH_ROWS, _BATCH_BYTES // longest))
 
 
 class SpoolFile:
@@ -90,7 +139,7 @@ class SpoolFile:
         self.streamer = streamer
         self._complain = complain
         self._is_newer = False
-        self._file = pa.OSFile(str(path), "rb")
+        self._file = pa.PythonFile(os.fdopen(open_regular(path, os.O_RDONLY), "rb"), "r")  # closed with it
         self._schema: pa.Schema | None = None
 
     def close(self) -> None:
@@ -129,6 +178,7 @@ class SpoolReader:
         self._folder = folder / ".spool"
         self._complain = complain
         self._files: dict[Path, SpoolFile] = {}
+        self._refused: set[Path] = set()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records written since the last call. A file that is gone is read to its end, then closed."""
@@ -158,6 +208,11 @@ class SpoolReader:
                 return SpoolFile(path, unquote(stem.parent.name), self._complain)
             except FileNotFoundError:
                 continue
+            except OSError as exc:
+                if path not in self._refused:
+                    self._refused.add(path)
+                    self._complain(f"{path}: cannot be read: {exc.strerror or first_line(exc)}")
+                return None
         return None
 
 

@@ -1,5 +1,6 @@
 """Reading traces while they are written, compacted and deleted: every record once, and gaps counted."""
 
+import os
 import random
 from pathlib import Path
 
@@ -44,6 +45,42 @@ def test_parquet_files_are_found_with_their_hour_and_streamer_the_latest_first(t
         (late, "a/b", NOW_US // HOUR_US * HOUR_US),
         (early, NAME, NOW_US // HOUR_US * HOUR_US - 2 * HOUR_US),
     ]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (good,) = write_part(tmp_path, [row(1)])
+    os.mkfifo(pipe := good.with_name("pipe.parquet"))
+    assert complaints(tmp_path) == [f"{pipe}: cannot be read: not a regular file"]
+    os.makedirs(tmp_path / ".spool" / NAME)
+    os.mkfifo(spooled := tmp_path / ".spool" / NAME / "part.arrows.open")
+    found: list[str] = []
+    reader = SpoolReader(tmp_path, found.append)
+    assert [*reader.batches(), *reader.batches()] == []
+    assert found == [f"{spooled}: cannot be read: not a regular file"]  # once
+    reader.close()
+
+
+def foreign(like: Path, records: pa.Table) -> None:
+    pq.write_table(records, like, compression="zstd")
+
+
+def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
+    (path,) = write_part(tmp_path, [row(1)])
+    foreign(path, pa.table({"x": [1]}))
+    assert complaints(tmp_path) == [f"{path}: no file of traces: it has no columns ts, run_ts, seq"]
+    foreign(path, pa.table({"ts": pa.nulls(1), "run_ts": pa.nulls(1), "seq": pa.nulls(1)}))
+    assert complaints(tmp_path) == [f"{path}: no file of traces: it has records without ts or run_ts or seq"]
+
+
+def test_what_is_small_only_while_it_is_compressed_is_not_decoded(tmp_path: Path) -> None:
+    (path,) = write_part(tmp_path, [row(1)])
+    records = pq.read_table(path, partitioning=None)
+    columns = {name: pa.repeat(records.column(name)[0], 256) for name in records.column_names}
+    columns["route"] = pa.array(["a" * (1 << 20)] * 256)  # of which the file has one value
+    foreign(path, pa.table(columns))
+    assert path.stat().st_size < 1 << 20
+    (text,) = complaints(tmp_path)
+    assert text.startswith(f"{path}: no file of traces: more than")
 
 
 @pytest.mark.parametrize(
