@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from streamer.files import open_regular
 from streamer.journal.lock import is_in_use
-from streamer.journal.sqlite import connect
+from streamer.journal.sqlite import connect, open_to_read
 
 logger = logging.getLogger("ustreamer.files")
 
@@ -115,7 +114,7 @@ def scan(path: Path) -> WriteAheadLog:
     """Find all frames of a file's log, whether SQLite would read them or not. Raises OSError."""
     log = WriteAheadLog(Path(f"{path}-wal"))
     try:
-        source = _opened(log.path)
+        source = open_to_read(log.path)
     except FileNotFoundError:
         return log
     with source:
@@ -148,7 +147,7 @@ def copy(log: WriteAheadLog, path: Path, *, with_changed: bool) -> None:
     last, pages = max(((number, size) for number, _, size in log.frames if size), default=(-1, 0))
     if last < 0:
         return
-    with _opened(log.path) as source, Path(f"{path}-wal").open("xb") as target:
+    with open_to_read(log.path) as source, Path(f"{path}-wal").open("xb") as target:
         head = _HEADER.pack(_MAGIC[0], _VERSION, log.page_bytes, 0, *log.salts, 0, 0)[: _HEADER.size - _SUMS.size]
         sums = _checksum(head, (0, 0), is_little=True)
         target.write(head + _SUMS.pack(*sums))
@@ -197,7 +196,7 @@ def _taken(path: Path) -> int | None:
 def _index(path: Path) -> _Index | None:
     """Return the content of the index; None if there is none, or if it is incomplete."""
     try:
-        with _opened(path) as source:
+        with open_to_read(path) as source:
             written, raw = os.fstat(source.fileno()).st_mtime, source.read(2 * _INDEX.size + _BACKFILLED.size)
     except FileNotFoundError:
         return None
@@ -218,11 +217,6 @@ def _as_in_log(*salts: int) -> Salts:
     return first, second
 
 
-def _opened(path: Path) -> BinaryIO:
-    """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for its other end."""
-    return open(open_regular(path, os.O_RDONLY), "rb")
-
-
 def _page_bytes(path: Path) -> int:
     """Return the page size of a database; the default if it cannot be read."""
     size = int.from_bytes(_start(path, 18)[16:], "big")
@@ -232,7 +226,7 @@ def _page_bytes(path: Path) -> int:
 
 def _start(path: Path, size: int = 16) -> bytes:
     """Return the first bytes of a file; empty if there is none."""
-    with suppress(FileNotFoundError), _opened(path) as source:
+    with suppress(FileNotFoundError), open_to_read(path) as source:
         return source.read(size)
     return b""
 
