@@ -64,7 +64,10 @@ async def broker_says_taken_over(run: Run) -> Verdict:
 
 @fault(NUMBER, "pair: one of two brokers refuses the connection", seeds=SEEDS)
 async def broker_refuses(run: Run) -> Verdict:
-    """Neither of the two can do better, so neither hands over; or once, if only the standby has not been refused yet."""
+    """Neither of the two can do better, so neither hands over.
+
+    Or once, if only the standby has not been refused yet; and once more after a minute, when that may be tried again.
+    """
     async with PairHarness(run.directory, run.seed, PairSetup("broker", pair={"prefer_s": 3})) as harness:
         harness.load(rate(run))
         await under_way(run, harness)
@@ -75,6 +78,6 @@ async def broker_refuses(run: Run) -> Verdict:
         harness.stop_load()  # what waits for plant by now would hold up what is sent to it
         await harness.until_pair()
         verdict = await harness.finish(window(run, 2) | {"plant": len(harness.ledger.entries())})
-        if take_overs > MOST_TAKE_OVERS:
+        if take_overs > run.lasts(1, 2):
             verdict.add(Breach.DEAD, [f"{take_overs} changes of roles while both are refused"])
         return verdict
