@@ -256,7 +256,7 @@ $(LOWEST)/.made: $(VENV)/.dev pyproject.toml
 		--output-file $(LOWEST)/requirements.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --requirement $(LOWEST)/requirements.txt \
 		'pytest>=8,<10' 'pytest-xdist>=3,<4' 'pytest-asyncio>=1,<2' 'pytest-timeout>=2.3,<3' 'hypothesis>=6.100,<7' 'psutil>=6,<8' \
-		'openapi-spec-validator>=0.9,<0.10' 'jsonschema>=4.26,<5' 'packaging>=25,<27' 'aiomqtt>=2.5,<3' 'iotcore>=0.4,<0.5'
+		'openapi-spec-validator>=0.9,<0.10' 'jsonschema>=4.26,<5' 'packaging>=25,<27' 'setuptools>=77,<85' 'aiomqtt>=2.5,<3' 'iotcore>=0.4,<0.5'
 	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --editable .
 	touch $@
 

@@ -205,4 +205,10 @@ def test_the_lowest_versions_are_tested() -> None:
     """`pydantic>=2.10` did not start below 2.10.4. What has a lower bound below the lock is in the target."""
     assert "--resolution lowest-direct" in (ROOT / "Makefile").read_text()
     assert "test-lowest" in (ROOT / "Makefile").read_text().split("test-all: test\n")[1].split("\n")[0]
-    assert {"pydantic>=2.10.4,<3", "uvloop>=0.22.1,<0.24"} <= set(RUNNING)
+    assert {"pydantic>=2.10.4,<3", "uvloop>=0.22.1,<0.24", "aiohttp>=3.12.15,<4"} <= set(RUNNING)
+
+
+def test_what_the_push_imports_is_named_by_its_extra() -> None:
+    """An exporter of OpenTelemetry brought requests, and its newer versions do not."""
+    assert "import requests" in (ROOT / "streamer/admin/otel/session.py").read_text()
+    assert "requests>=2.32,<3" in EXTRAS["otel"]

@@ -264,6 +264,8 @@ class Link:
             self._fail(where, str(exc), is_dialing, is_refused=True)
         except (asyncio.IncompleteReadError, ConnectionResetError, BrokenPipeError):
             reason = "it has closed the connection without a proof, as one does that has another key"
+            if writer is not None and writer.get_extra_info("ssl_object") is not None:
+                reason += ", or that refuses the certificate of this one"
             self._fail(where, reason, is_dialing, is_refused=False)
         except ssl.SSLError as exc:
             self._fail(where, failure_of(exc)[1], is_dialing, is_refused=not is_dialing)

@@ -308,6 +308,7 @@ async def test_a_client_without_a_certificate_has_no_link(port: int, certificate
         End(listen=port, tls=certificates.server).running() as first,
         End(connect=port, tls=plain).running() as second,
     ):
+        await until(lambda: "certificate" in second.link.problem)  # its own one is meant, not the key
         await until(lambda: first.link.refused)
         await until(lambda: second.link.problem)
         assert (first.events, second.events) == ([], [])
