@@ -51,7 +51,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._shortest_s = self._previous_shortest_s = self._round_trip_s = _LONG_S
-        self._limit: float = LEAST_MESSAGES
+        self._limit = float(LEAST_MESSAGES)
         self._cut_s = 0.0
         self._period_start_s = 0.0
         self._contested_until_s = 0.0
@@ -74,7 +74,7 @@ class InFlight:
     def forget_times(self) -> None:
         """Forget the measured times, because the destination is another one from now on."""
         self._shortest_s = self._previous_shortest_s = self._round_trip_s = _LONG_S
-        self._limit = LEAST_MESSAGES
+        self._limit = float(LEAST_MESSAGES)
 
     def contested(self, now_s: float) -> None:
         """Record that messages of several priority classes wait."""
