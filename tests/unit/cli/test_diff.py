@@ -664,6 +664,10 @@ def test_a_device_that_is_denied_is_found_however_many_there_are(two: Files, dev
     two.new.write_text(two.old.read_text())
     two.change(lambda raw: rules(raw, "devices").insert(0, {"deny": {"from": f"//veh{devices - 1:03}/C/1/0"}}))
     assert two.document("--fail-on", "denied")["failed_on"] == ["denied"]
+    two.new.write_text(two.old.read_text())
+    about = {"from": f"//veh{devices - 1:03}/FFFFFFFF/FF/FFFF", "to": "//zone/D/1/5"}  # the last by the alphabet, twice
+    two.change(lambda raw: rules(raw, "devices").insert(0, {"deny": about}))
+    assert two.document("--fail-on", "denied")["failed_on"] == ["denied"]
 
 
 def test_flows_that_nothing_tells_apart_may_be_left_out(two: Files, monkeypatch: pytest.MonkeyPatch) -> None:
