@@ -167,7 +167,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/python -m tests.structure
+	$(BIN)/python -m tests.figures
 	$(BIN)/python -m tests.vulnerabilities
 
 # The compiled form for the benchmark, as a wheel has it, in a copy of the tree. Without a C compiler there is none.

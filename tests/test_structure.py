@@ -1,4 +1,4 @@
-"""How the package is built: the bounds that `tests.structure` measures, and that it would notice; names of classes."""
+"""How the package is built: what `tests.structure` measures, and that it would notice; names of classes."""
 
 import ast
 import re
@@ -11,25 +11,22 @@ from tests import structure
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [["top"], ["left", "right"], ["ground"]]
-BOUNDS = structure.Bounds(floors=4, arrows=7)
 
 
 def measured(imports: dict[str, set[str]]) -> structure.Structure:
     """Modules are named without the package's own name."""
     named = {f"p.{module}": {f"p.{each}" for each in imported} for module, imported in imports.items()}
-    return structure.measure("p", named, LAYERS, BOUNDS)
+    return structure.measure("p", named, LAYERS)
 
 
 @pytest.mark.parametrize("package", structure.PACKAGES)
-def test_packages_keep_their_bounds(package: str) -> None:
-    bounds = structure.PACKAGES[package]
-    found = structure.measure(package, structure.imports_of(package), structure.layers_of(package), bounds)
-    assert found.faults() == []
+def test_no_import_goes_up_or_in_a_circle(package: str) -> None:
+    assert structure.measured(package).faults() == []
 
 
 def test_inside_of_a_package_what_is_outside_does_not_count() -> None:
     imports = {"p.left.in.a": {"p.left.out", "p.ground"}, "p.left.out": {"p.ground"}}
-    found = structure.measure("p.left", imports, [["in"], ["out"]], BOUNDS)
+    found = structure.measure("p.left", imports, [["in"], ["out"]])
     assert (found.packages, found.chain, found.arrows) == (["in", "out"], ["in", "out"], {("in", "out")})
 
 
@@ -54,19 +51,6 @@ def test_circles_between_files_are_found_also_inside_a_package() -> None:
     assert found.circles == [["p.left.a", "p.left.b", "p.left.c"]]
 
 
-def test_every_bound_is_a_fault_once_it_is_passed() -> None:
-    floors = [f"f{number}" for number in range(BOUNDS.floors + 1)]
-    arrows = {("top", f"p{number}") for number in range(BOUNDS.arrows + 1)}
-    circles = [[f"p{number}.a", f"p{number}.b"] for number in range(structure.MAX_CIRCLES + 1)]
-    faults = structure.Structure(BOUNDS, ["top"], floors, arrows, [("a", "b")], circles).faults()
-    assert [fault.partition(":")[0] for fault in faults] == [
-        f"{BOUNDS.floors + 1} floors, at most {BOUNDS.floors}",
-        f"{BOUNDS.arrows + 1} arrows between packages, at most {BOUNDS.arrows}",
-        "upward arrow",
-        *["circle"] * (structure.MAX_CIRCLES + 1),
-    ]
-
-
 def test_imports_for_type_checking_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "typed_only"
     package.mkdir()
@@ -74,7 +58,7 @@ def test_imports_for_type_checking_count(tmp_path: Path, monkeypatch: pytest.Mon
     (package / "a.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from typed_only import b\n")
     (package / "b.py").write_text("import typed_only.a\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert structure.measure("typed_only", structure.imports_of("typed_only"), [], BOUNDS).circles == [
+    assert structure.measure("typed_only", structure.imports_of("typed_only"), []).circles == [
         ["typed_only.a", "typed_only.b"]
     ]
 

@@ -1,0 +1,280 @@
+"""Measures the size of the project and holds it to bounds that only fall. ``python -m tests.figures`` exits with 1 beyond.
+
+`bounds.toml` lists the values of each figure, the oldest first; the last one is the bound. A value above the one before it
+needs a record in `docs/adr` with a line ``Raises FIGURE from A to B`` that says what is bought with it. Where git's history
+is there, an earlier list must be the beginning of the present one, so that nobody raises a bound by writing over it.
+
+The kernel is what carries a message: it imports nothing of a feature. A feature is what an operator can name and do without.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from streamer.config.load import json_schema
+from tests.config_keys import leaves
+from tests.structure import imports_of, measured
+
+ROOT = Path(__file__).parents[1]
+BOUNDS = ROOT / "tests/bounds.toml"
+RECORDS = ROOT / "docs/adr"
+
+KERNEL = {"uprotocol", "routing", "transports", "delivery", "journal", "config", "logs", "tokens"}
+KERNEL |= {"backoff", "clock", "due", "files", "plugins", "rate", "systemd"}
+"""What stands directly in `streamer` and carries messages."""
+
+OF_FEATURES = {
+    "config.changed",
+    "config.cost",
+    "config.costs",
+    "config.expectations",
+    "config.pair",
+    "config.peaks",
+    "config.push",
+    "delivery.inbound.initial_values",
+    "delivery.outcomes.tap",
+    "routing.diff",
+    "routing.differing",
+    "routing.diff_text",
+    "routing.expected",
+    "routing.explain",
+    "routing.flow",
+    "routing.judge",
+    "routing.representative",
+    "transports.zenoh.aside",
+    "uprotocol.last_values",
+}
+"""Modules that stand in a package of the kernel and belong to a feature."""
+
+RIDDLE = re.compile(
+    r"^(it|they|he|she|who|whoever|what|whatever|that|those|these|its|their|nobody|somebody|of)\b"
+    r"|\b(the other one|the other side|one of a pair|what waits|who asks|what comes|what left|what was heard)\b",
+    re.IGNORECASE,
+)
+"""A first line that names neither its subject nor its object."""
+
+
+def bounds(path: Path = BOUNDS) -> dict[str, list[int]]:
+    """Read the values of each figure, oldest first."""
+    values: dict[str, list[int]] = tomllib.loads(path.read_text())["values"]
+    return values
+
+
+def is_kernel(module: str) -> bool:
+    """Return whether a module of `streamer`, by its full name, belongs to the kernel."""
+    name = module.removeprefix("streamer.")
+    return name.partition(".")[0] in KERNEL and name not in OF_FEATURES
+
+
+def sources(folder: str) -> list[Path]:
+    """Return the Python files of a folder, without generated ones."""
+    return [path for path in sorted((ROOT / folder).rglob("*.py")) if not path.stem.endswith("_pb2")]
+
+
+def lines(paths: Iterable[Path]) -> int:
+    """Return how many lines files have together."""
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def kernel_files() -> list[Path]:
+    """Return the files of the kernel."""
+    return [path for path in sources("streamer") if is_kernel(_module(path))]
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def kernel_imports() -> list[str]:
+    """Return each import of a feature's module by one of the kernel, as ``importer -> imported``."""
+    found = imports_of("streamer")
+    return sorted(
+        f"{importer} -> {imported}"
+        for importer, several in found.items()
+        if is_kernel(importer)
+        for imported in several
+        if imported.startswith("streamer.") and not is_kernel(imported) and imported != "streamer"
+    )
+
+
+def late_slots() -> list[str]:
+    """Return each slot of a kernel's class that is empty when its constructor returns and that another file fills in."""
+    slots = dict(slot for path in kernel_files() for slot in _slots(path))
+    return sorted(
+        f"{_module(path)}: {ast.unparse(target)}"
+        for path in sources("streamer")
+        for target in _assigned(ast.parse(path.read_text()))
+        if ast.unparse(target.value) != "self" and slots.get(target.attr, path) != path
+    )
+
+
+def _slots(path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the public attributes that hold a callable or an object, and that a constructor sets to None."""
+    for constructor in _constructors(ast.parse(path.read_text())):
+        for node in ast.walk(constructor):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and node.value is not None:
+                kind = ast.unparse(node.annotation)
+                is_empty = ast.unparse(node.value) == "None" or isinstance(node.value, ast.Lambda)
+                is_value = re.fullmatch(r"(int|float|str|bytes|bool) \| None", kind)
+                if is_empty and not is_value and not node.target.attr.startswith("_"):
+                    yield node.target.attr, path
+
+
+def _constructors(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+
+
+def _assigned(tree: ast.Module) -> Iterator[ast.Attribute]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield from (each for each in ast.walk(target) if isinstance(each, ast.Attribute))
+
+
+def first_lines(path: Path) -> Iterator[str]:
+    """Yield the first line of each docstring of a file, those of attributes included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            text := ast.get_docstring(node)
+        ):
+            yield text.splitlines()[0]
+        body = getattr(node, "body", None)
+        for before, after in pairwise(body) if isinstance(body, list) else ():
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+                said = after.value.value if isinstance(after.value, ast.Constant) else None
+                if isinstance(said, str) and said:
+                    yield said.strip().splitlines()[0]
+
+
+def riddles(paths: Iterable[Path]) -> list[str]:
+    """Return the first lines of docstrings that do not say of what they speak."""
+    return [f"{_module(path)}: {line}" for path in paths for line in first_lines(path) if RIDDLE.search(line)]
+
+
+def transport_methods() -> int:
+    """Return how many methods and properties `UTransport` has."""
+    tree = ast.parse((ROOT / "streamer/transports/base.py").read_text())
+    of = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "UTransport")
+    return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in of.body)
+
+
+def words() -> int:
+    """Return how many words the README and the documents have."""
+    return sum(len(path.read_text().split()) for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+
+
+def configuration_keys() -> int:
+    """Return how many keys of the configuration hold a value."""
+    schema = json_schema()
+    definitions = schema["$defs"]
+    options = (part for name, part in definitions.items() if name.endswith(".options"))
+    return sum(1 for part in (schema, *options) for _ in leaves(part, definitions))
+
+
+EMPTY = {"set", "dict", "list", "deque", "OrderedDict", "defaultdict", "Counter"}
+
+
+def unbounded_containers() -> list[str]:
+    """Return each attribute that a constructor makes as an empty container, in a module that `docs/bounds.md` does not name.
+
+    A container that strangers can fill has a row there, which names its module.
+    """
+    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/bounds.md").read_text()))
+    return [
+        f"{_module(path)}: {attribute}"
+        for path in sources("streamer")
+        if _module(path).removeprefix("streamer.") not in named and "demo" not in path.parts and "cli" not in path.parts
+        for attribute in _containers(ast.parse(path.read_text()))
+    ]
+
+
+def _containers(tree: ast.Module) -> Iterator[str]:
+    for node in (each for constructor in _constructors(tree) for each in ast.walk(constructor)):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        value = node.value
+        is_empty = (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
+        is_empty |= isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in EMPTY
+        if is_empty and isinstance(target, ast.Attribute):
+            yield target.attr
+
+
+FIGURES: Mapping[str, Callable[[], int]] = {
+    "lines": lambda: lines(sources("streamer")),
+    "kernel-lines": lambda: lines(kernel_files()),
+    "pair-lines": lambda: lines(sources("streamer/pair")),
+    "test-lines": lambda: lines(sources("tests")),
+    "job-lines": lambda: lines(sources("spark_jobs")),
+    "words": words,
+    "keys": configuration_keys,
+    "kernel-imports": lambda: len(kernel_imports()),
+    "late-slots": lambda: len(late_slots()),
+    "transport-methods": transport_methods,
+    "riddles": lambda: len(riddles(sources("streamer"))),
+    "containers": lambda: len(unbounded_containers()),
+    "arrows": lambda: len(measured("streamer").arrows),
+    "floors": lambda: len(measured("streamer").chain),
+    "delivery-arrows": lambda: len(measured("streamer.delivery").arrows),
+    "delivery-floors": lambda: len(measured("streamer.delivery").chain),
+}
+
+
+def raised(values: Mapping[str, list[int]], records: Iterable[str]) -> list[str]:
+    """Return a fault for each bound that was raised without a record that says so."""
+    text = "\n".join(records)
+    return [
+        f"{name}: raised from {before} to {after}, and no record in docs/adr has 'Raises {name} from {before} to {after}'"
+        for name, several in values.items()
+        for before, after in pairwise(several)
+        if after > before and f"Raises {name} from {before} to {after}" not in text
+    ]
+
+
+def rewritten(values: Mapping[str, list[int]], earlier: Iterable[Mapping[str, list[int]]]) -> list[str]:
+    """Return a fault for each figure whose earlier list is not the beginning of the present one."""
+    return [
+        f"{name}: the values were {several}, which are not the beginning of {values.get(name)}"
+        for version in earlier
+        for name, several in version.items()
+        if values.get(name, [])[: len(several)] != several
+    ]
+
+
+def committed() -> Iterator[dict[str, list[int]]]:
+    """Yield the lists of each version in git's history, as far as it is there."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    name = BOUNDS.relative_to(ROOT).as_posix()
+    for commit in git("log", "--format=%H", "--", name).split():
+        yield tomllib.loads(git("show", f"{commit}:{name}"))["values"]
+
+
+def beyond(found: Mapping[str, int], values: Mapping[str, list[int]]) -> list[str]:
+    """Return a fault for each figure that is above its bound, or that has none."""
+    faults = [f"{name}: {number}, at most {values[name][-1]}" for name, number in found.items() if number > values[name][-1]]
+    return faults + [f"{name}: measured by nobody" for name in values if name not in found]
+
+
+def main() -> int:
+    values = bounds()
+    found = {name: figure() for name, figure in FIGURES.items()}
+    sys.stdout.writelines(f"{name:<18}{number:>8}  at most {values[name][-1]}\n" for name, number in found.items())
+    faults = beyond(found, values) + raised(values, (each.read_text() for each in RECORDS.glob("*.md")))
+    faults += rewritten(values, committed())
+    sys.stderr.writelines(f"{fault}\n" for fault in faults)
+    for name, listed in (("kernel-imports", kernel_imports), ("late-slots", late_slots)):
+        if found[name] > values[name][-1]:
+            sys.stderr.writelines(f"{name}: {each}\n" for each in listed())
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
