@@ -23,7 +23,7 @@ from streamer.uprotocol.message import Options, UMessage, UMessageType, notifica
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import DAY_MS
-from tests.fault.test_clock_daemon import Running, SteppedClock, running
+from tests.fault.stepped_daemon import Running, SteppedClock, running
 from tests.ports import free_port
 from tests.tokens import AUDIENCE, DOORS_URI, ISSUER, token, write_keys
 from tests.waiting import until
