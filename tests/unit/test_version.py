@@ -56,6 +56,7 @@ def test_a_tag_is_the_version_and_later_commits_come_after_it(tree: Tree) -> Non
     assert Version(f"{COMING}.dev1") < Version(COMING) < Version(tree.version())
 
 
+@pytest.mark.long
 def test_each_commit_counts_as_newer_before_the_first_tag_too(tree: Tree) -> None:
     tree.git("init", "--quiet")
     found = []

@@ -654,7 +654,7 @@ def deny_the_last(raw: dict[str, Any]) -> None:
     del rules(raw, "cloud")[-6:]
 
 
-@pytest.mark.parametrize("devices", [3, 20, 25])
+@pytest.mark.parametrize("devices", [3, *(pytest.param(each, marks=pytest.mark.long) for each in (20, 25))])
 def test_a_device_that_is_denied_is_found_however_many_there_are(two: Files, devices: int) -> None:
     two.old.write_text(yaml.safe_dump(fleet(devices)))
     two.new.write_text(two.old.read_text())
