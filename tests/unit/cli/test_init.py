@@ -50,7 +50,7 @@ def test_check_passes_and_has_no_hint(role: str, tmp_path: Path, capsys: pytest.
     # A device with two addresses, as they were given: they may be routers that are linked.
     found = [each for each in warnings(config) if not each.startswith("endpoints.dev-a.options.connect: ")]
     assert found == []
-    assert "".join(capsys.readouterr()).count("hint") == len(warnings(config))
+    assert "".join(capsys.readouterr()).count(": hint: ") == len(warnings(config))
     assert config.authority == "me"
     assert {name for each in config.endpoints.values() for name in each.authorities} == {
         word.partition("=")[0] for word in BY_ROLE[role] if "=" in word
