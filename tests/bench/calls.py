@@ -28,6 +28,7 @@ from streamer.uprotocol.message import UMessage, UMessageType, request, response
 from streamer.uprotocol.uri import UUri
 from tests.bench.figures import percentile, plain, spread
 from tests.bench.forms import NAMES, Child, say, streamers
+from tests.bench.packets import Packets, puback
 from tests.bench.run import Streamer, configuration
 from tests.brokers import BrokerProcess, Mosquitto, Rumqttd
 from tests.ports import free_port
@@ -58,7 +59,7 @@ class MqttEnd(asyncio.Protocol):
         self._on_message = on_message
         self._encoder = mqtt_wire.Encoder("off-vehicle", own)
         self._decoder = PublishDecoder("off-vehicle", own, 1024, Flows())
-        self._rest = b""
+        self._packets = Packets()
         self._last_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -73,24 +74,15 @@ class MqttEnd(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_prompt:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        view = memoryview(self._rest + data if self._rest else data)
-        at = 0
-        while at < len(view):
-            try:
-                packet, size = mqtt5.read(view[at:])
-            except IndexError:
-                break
-            at += size
+        for packet in self._packets.read(data):
             if isinstance(packet, mqtt5.PublishPacket):
-                assert packet.packet_id is not None
-                self._transport.write(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
+                self._transport.write(puback(packet))
                 self._on_message(self._decoder.decode(packet))  # type: ignore[arg-type]  # it has the same fields
             elif isinstance(packet, mqtt5.ConnAckPacket):
                 wanted = mqtt5.TopicFilter(f"+/{self._wanted}", max_qos=mqtt5.QoS.AT_LEAST_ONCE)
                 self._transport.write(mqtt5.SubscribePacket(1, [wanted]).write())
             elif isinstance(packet, mqtt5.SubAckPacket):
                 self.ready.set()
-        self._rest = bytes(view[at:])
 
 
 class ZenohEnd:

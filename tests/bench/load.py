@@ -30,6 +30,7 @@ from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageTy
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import new_id
 from tests.bench.figures import percentile
+from tests.bench.packets import Packets, puback
 from tests.zenoh_peers import open_peer
 
 FLOWS = 16
@@ -181,7 +182,7 @@ class MqttPeer(asyncio.Protocol):
         self.ready = asyncio.Event()
         self.progress = asyncio.Event()
         self.unconfirmed = 0
-        self.rest = b""
+        self.packets = Packets()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
@@ -190,19 +191,11 @@ class MqttPeer(asyncio.Protocol):
         transport.write(packet.write())
 
     def data_received(self, data: bytes) -> None:
-        view = memoryview(self.rest + data if self.rest else data)
-        at = 0
         acks = bytearray()
-        while at < len(view):
-            try:
-                packet, size = mqtt5.read(view[at:])
-            except IndexError:
-                break
-            at += size
+        for packet in self.packets.read(data):
             if isinstance(packet, mqtt5.PublishPacket):
-                assert packet.packet_id is not None
                 assert self.arrivals is not None
-                acks += b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
+                acks += puback(packet)
                 self.arrivals.add(packet.payload)
             elif isinstance(packet, mqtt5.PubAckPacket):
                 self.unconfirmed -= 1
@@ -214,7 +207,6 @@ class MqttPeer(asyncio.Protocol):
                     self.ready.set()
             else:
                 self.ready.set()
-        self.rest = bytes(view[at:])
         if acks:
             self.transport.write(bytes(acks))
         self.progress.set()

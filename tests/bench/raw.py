@@ -19,6 +19,7 @@ from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.uri import everything_at
 from tests.bench.load import WINDOW
+from tests.bench.packets import Packets, puback
 from tests.zenoh_peers import open_peer
 
 
@@ -29,7 +30,7 @@ class Down(asyncio.Protocol):
         self.session = session
         self.keys: dict[object, zenoh.KeyExpr] = {}
         self.decoder = PublishDecoder("off-vehicle", "gateway", 1024, Flows())
-        self.rest = b""
+        self.packets = Packets()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is one only in what it does
@@ -39,18 +40,10 @@ class Down(asyncio.Protocol):
         transport.write(mqtt5.SubscribePacket(1, [wanted]).write())
 
     def data_received(self, data: bytes) -> None:
-        view = memoryview(self.rest + data if self.rest else data)
-        at = 0
         acks = bytearray()
-        while at < len(view):
-            try:
-                packet, size = mqtt5.read(view[at:])
-            except IndexError:
-                break
-            at += size
+        for packet in self.packets.read(data):
             if not isinstance(packet, mqtt5.PublishPacket):
                 continue
-            assert packet.packet_id is not None
             message = self.decoder.decode(packet)  # type: ignore[arg-type]  # the codec's packet has the same fields
             key = self.keys.get(message.attributes)
             if key is None:
@@ -62,8 +55,7 @@ class Down(asyncio.Protocol):
                 attachment=zenoh_wire.encode_attachment(message),
                 congestion_control=zenoh.CongestionControl.BLOCK,
             )
-            acks += b"\x40\x02" + packet.packet_id.to_bytes(2, "big")
-        self.rest = bytes(view[at:])
+            acks += puback(packet)
         if acks:
             self.transport.write(bytes(acks))
 
@@ -77,7 +69,7 @@ class Up(asyncio.Protocol):
         self.decoder = zenoh_wire.SampleDecoder("gateway", 8192, 1024, Flows())
         self.unconfirmed = 0
         self.next_id = 0
-        self.rest = b""
+        self.packets = Packets()
         self.attributes: dict[Attributes, Attributes] = {}
         self.subscriber = session.declare_subscriber("up/**", zenoh.handlers.FifoChannel(10_000))
         self.handler = self.subscriber.handler
@@ -123,17 +115,9 @@ class Up(asyncio.Protocol):
     stalled = False
 
     def data_received(self, data: bytes) -> None:
-        view = memoryview(self.rest + data if self.rest else data)
-        at = 0
-        while at < len(view):
-            try:
-                packet, size = mqtt5.read(view[at:])
-            except IndexError:
-                break
-            at += size
+        for packet in self.packets.read(data):
             if isinstance(packet, mqtt5.PubAckPacket):
                 self.unconfirmed -= 1
-        self.rest = bytes(view[at:])
         if self.stalled:
             self.stalled = False
             self.drain()
