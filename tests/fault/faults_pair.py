@@ -91,8 +91,10 @@ async def active_stopped(run: Run) -> Verdict:
         assert harness.said[second.name].found(ids), "what is recorded has no ids"
         sent = [str(harness.ledger.entry(each)) for each in harness.said[first.name].found(ids)]
         verdict.add(Breach.DUPLICATES, [f"sent by the one that was stopped: {each}" for each in sent])
-        if to_broker.links > connections:
-            verdict.add(Breach.DEAD, [f"the one that was stopped has connected {to_broker.links - connections} times"])
+        spoken = [each for each in harness.to_broker[first.name].links if each > connections]
+        verdict.add(
+            Breach.DEAD, [f"the one that was stopped has spoken on connection {each} to the broker" for each in spoken]
+        )
         return verdict
 
 

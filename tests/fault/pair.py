@@ -36,7 +36,7 @@ from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
-from tests.fault.proxy import Direction, Proxy
+from tests.fault.proxy import Direction, Proxy, SpeakingTap
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS, PairSetup
 from tests.fault.zenoh_load import ZenohNode, ZenohSource, restless_node
 from tests.independent.message import Plain
@@ -216,6 +216,7 @@ class PairHarness:
         self.tap = PairTap()
         self.said = {name: IdTap() for name in NAMES}
         """What each has said to the receiver on Zenoh."""
+        self.to_broker = {name: SpeakingTap() for name in NAMES}
         self.gateways: dict[str, Gateway] = {}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         """Of each gateway those to the ``broker``, the ``source`` and the ``receiver``, and to the broker of ``plant``."""
@@ -315,7 +316,8 @@ class PairHarness:
         for name in NAMES:
             more = {"plant": self.plant_port} if self.setup.plant == "broker" else {}
             for what, port in (targets[name] | more | {"broker": self.broker.port}).items():
-                tap = self.said[name] if what == "receiver" else None
+                taps = {"receiver": self.said[name], "broker": self.to_broker[name]}
+                tap = taps.get(what)
                 self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
         if self.near is not None:
             where = {what: {"connect": [_tcp(self.proxies[name, what].port) for name in NAMES]} for what in programs}

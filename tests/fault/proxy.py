@@ -49,6 +49,20 @@ class ByteTap:
         self.bytes[direction] += len(data)
 
 
+class SpeakingTap:
+    """Knows the numbers of the connections over which who connected has said anything: others only try whether they can."""
+
+    def __init__(self) -> None:
+        self.links: set[int] = set()
+
+    def opened(self, link: int) -> None:
+        """Nothing has been said yet."""
+
+    def passed(self, link: int, direction: Direction, data: bytes) -> None:
+        if direction is FORWARD:
+            self.links.add(link)
+
+
 class _Link:
     """One connection through the proxy."""
 
