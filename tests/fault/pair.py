@@ -36,7 +36,7 @@ from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
 from tests.fault.pair_tap import IdTap, PairTap
-from tests.fault.proxy import Direction, Proxy, SpeakingTap
+from tests.fault.proxy import Direction, Proxy, SpeakingTap, Tap
 from tests.fault.setup import RECEIVE_MAXIMUM, TOPICS, ZENOH_OPTIONS, PairSetup
 from tests.fault.zenoh_load import ZenohNode, ZenohSource, restless_node
 from tests.independent.message import Plain
@@ -316,7 +316,7 @@ class PairHarness:
         for name in NAMES:
             more = {"plant": self.plant_port} if self.setup.plant == "broker" else {}
             for what, port in (targets[name] | more | {"broker": self.broker.port}).items():
-                taps = {"receiver": self.said[name], "broker": self.to_broker[name]}
+                taps: dict[str, Tap] = {"receiver": self.said[name], "broker": self.to_broker[name]}
                 tap = taps.get(what)
                 self.proxies[name, what] = await stack.enter_async_context(Proxy(port, tap))
         if self.near is not None:
