@@ -48,10 +48,16 @@ class Differences(NamedTuple):
     costs: list[Cost]
 
     @property
+    def comparisons(self) -> list[tuple[Comparison, bool]]:
+        """Return each comparison of flows, and whether these were seen."""
+        if self.openings is None:
+            return [(self.comparison, False)]
+        return [(self.comparison, True), (self.openings, False)]
+
+    @property
     def names(self) -> set[str]:
         """Return the kinds that there are, as ``--fail-on`` names them."""
-        kinds = self.comparison.kinds | (set() if self.openings is None else self.openings.kinds)
-        found = {kind.value for kind in kinds}
+        found = {kind.value for comparison, _ in self.comparisons for kind in comparison.kinds}
         found |= {_SETTINGS} if self.settings else set()
         return found | ({_COST} if any(cost.is_short for cost in self.costs) else set())
 
@@ -158,9 +164,8 @@ def _lines(arguments: argparse.Namespace, differences: Differences, found: Found
     comparison = differences.comparison
     about = f", {weight(comparison.messages_per_day)}" if comparison.messages_per_day else ""
     yield f"{arguments.old} → {arguments.new}, over {found.where}{about}"
-    yield from consequences_lines(comparison, found.is_real)
-    if differences.openings is not None:
-        yield from consequences_lines(differences.openings, is_real=False)
+    for each, is_real in differences.comparisons:
+        yield from consequences_lines(each, is_real)
     if not differences.names:
         yield "nothing differs in meaning"
         return
@@ -176,9 +181,8 @@ def _markdown(arguments: argparse.Namespace, differences: Differences, found: Fo
     if found.cut:
         yield f"**Not all was judged:** {as_plain(found.cut)}."
     yield ""
-    yield from consequences_markdown(differences.comparison, found.is_real)
-    if differences.openings is not None:
-        yield from consequences_markdown(differences.openings, is_real=False)
+    for each, is_real in differences.comparisons:
+        yield from consequences_markdown(each, is_real)
     if not differences.names:
         yield "Nothing differs in meaning."
         return
