@@ -85,6 +85,9 @@ class OwnStreamer(Protocol):
     def nodes(self) -> Mapping[str, Collection[str]]:
         """Return, by endpoint, the ids of the connected nodes that are foreign to the pair, where the network has nodes."""
 
+    def is_draining(self) -> bool:
+        """Return whether it ends, and so closes its links itself."""
+
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         """Take messages as if they had arrived at an endpoint; return False if there is no such endpoint."""
 
@@ -359,6 +362,8 @@ class Member:
         return {name: [BROKER] if might_be else [] for name, might_be in brokers.items()} | linked
 
     def _compare_nodes(self, now_s: float) -> None:
+        if self.lease.is_active and self._streamer.is_draining():
+            return  # what it was connected to before counts: it closes its links itself
         is_pair = self.other is not None and self.other.is_active is not self.lease.is_active
         if not is_pair or not self.report.number or not self.reports.is_known(now_s):
             self._nodes.forget()

@@ -291,6 +291,9 @@ class Paired:
     def nodes(self) -> Mapping[str, Collection[str]]:
         return {name: network.others() for name, network in self._shared()}
 
+    def is_draining(self) -> bool:
+        return self._router.is_draining
+
     def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
         if is_first:
             self._told_interest.tell_all(self._router.interest)

@@ -59,7 +59,7 @@ class Station:
         self.wants = ""
         self.foreign: dict[str, set[str]] = {}  # nodes by endpoint
         self.aside: list[Callable[[bytes], None]] = []  # who hears what it says beside the link
-        self.has_stepped_back = False
+        self.has_stepped_back = self.drains = False
         self.authority = "gw"
 
     async def start(self) -> None:
@@ -100,6 +100,9 @@ class Station:
 
     def nodes(self) -> dict[str, set[str]]:
         return self.foreign
+
+    def is_draining(self) -> bool:
+        return self.drains
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         if endpoint != "vehicle":

@@ -279,6 +279,24 @@ async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on
     await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")
 
 
+@pytest.mark.parametrize("lacked", ["b2 at endpoint vehicle", "the broker at endpoint cloud"])
+async def test_links_that_the_active_one_closes_as_it_ends_do_not_hide_what_the_standby_lacks(
+    stations: Stations, lacked: str
+) -> None:
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"b2"}}, {"vehicle": set()}
+    if "broker" in lacked:
+        first.foreign = second.foreign = {}
+        second.accepts, second.reaches = {"cloud": False}, []
+        second.member._reach.refused.clear()
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking.endswith(lacked) and second.member.lacking != "", "both know")
+    first.drains = True
+    first.foreign, first.reaches = {}, []
+    await until(lambda: not second.member.lacking, "it has reported that it closed them")
+    assert first.member.lacking.endswith(lacked)
+
+
 async def test_a_standby_that_cannot_connect_to_a_broker_of_the_active_one_says_so_on_both_sides(stations: Stations) -> None:
     """Else a handover would cut what is behind that broker off."""
     first, second = stations.first, stations.second
