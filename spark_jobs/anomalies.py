@@ -20,8 +20,6 @@ largest of:
 where traffic varies a lot, even 0 may be less than six deviations from the median.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -146,11 +144,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), is_trend=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,9 +1,9 @@
-"""The command line that all jobs share."""
+"""The command line of the nightly run, and of `compact`."""
 
 import argparse
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from spark_jobs.tables import TREND_DAYS
 
@@ -13,29 +13,29 @@ _DAYS_MAX = 36_500
 @dataclass(frozen=True)
 class JobArguments:
     dates: tuple[dt.date, ...]
-    """Ascending. Empty only if dates are optional and none is given."""
+    """Ascending. Empty: those of the last days that are not up to date."""
     input: str
     output: str
     slo: str | None
     lookback_days: int
-    """Without dates: how many days before today are considered. 0 if dates are required."""
-    keep_days: int | None = None
+    """Without dates: how many days before today are considered."""
+    keep_days: int | None
     """Without dates: tables and reports of dates older than that are deleted. None: never."""
-    strict: bool = False
+    strict: bool
     """Whether a trace file that cannot be used stops the run, instead of being left out."""
-    format: str = "parquet"
+    format: str
     """Of the tables: parquet or iceberg."""
-    catalog: str | None = None
+    catalog: str | None
     """Of Iceberg: as `iceberg_tables.catalog_of` takes it."""
-    fail_on_attention: bool = False
-    """Whether a verdict that needs attention has an exit code of its own. This and the next two: of the nightly run only."""
-    webhook_url_file: str | None = None
-    metrics_file: str | None = None
+    fail_on_attention: bool
+    """Whether a verdict that needs attention has an exit code of its own."""
+    webhook_url_file: str | None
+    metrics_file: str | None
 
 
-def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bool = True) -> JobArguments:
+def parse(program: str, argv: Sequence[str] | None = None) -> JobArguments:
     """Parse `argv` (the process's own if None). Exits with code 2 and one line about what is wrong."""
-    parser = argparse.ArgumentParser(f"python -m {program}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(f"python -m {program}")
     parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, such as 2026-11-21")
     parser.add_argument("--from", type=_date, metavar="D", dest="first", help="the first of several dates")
     parser.add_argument("--to", type=_date, metavar="D", dest="last", help="the last of several dates")
@@ -53,60 +53,49 @@ def parse(program: str, argv: Sequence[str] | None = None, *, dates_required: bo
         "--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)"
     )
     add_format(parser)
-    if not dates_required:
-        parser.add_argument(
-            "--lookback-days",
-            type=_days,
-            default=16,
-            metavar="N",
-            help="without dates: run those of the last N days before today that are not up to date (default: 16)",
-        )
-        parser.add_argument(
-            "--keep-days",
-            type=_days,
-            metavar="N",
-            help="delete tables and reports of dates that are more than N days before today (default: keep them)",
-        )
-        parser.add_argument(
-            "--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention"
-        )
-        parser.add_argument(
-            "--webhook-url-file",
-            metavar="FILE",
-            help="post each new verdict to the URL in this file (default: to that in $USTREAMER_WEBHOOK_URL, if it is set)",
-        )
-        parser.add_argument(
-            "--metrics-file",
-            metavar="FILE",
-            help="write metrics of the run here, for the textfile collector of node_exporter",
-        )
+    parser.add_argument(
+        "--lookback-days",
+        type=_days,
+        default=16,
+        metavar="N",
+        help="without dates: run those of the last N days before today that are not up to date (default: 16)",
+    )
+    parser.add_argument(
+        "--keep-days",
+        type=_days,
+        metavar="N",
+        help="delete tables and reports of dates that are more than N days before today (default: keep them)",
+    )
+    parser.add_argument(
+        "--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention"
+    )
+    parser.add_argument(
+        "--webhook-url-file",
+        metavar="FILE",
+        help="post each new verdict to the URL in this file (default: to that in $USTREAMER_WEBHOOK_URL, if it is set)",
+    )
+    parser.add_argument(
+        "--metrics-file", metavar="FILE", help="write metrics of the run here, for the textfile collector of node_exporter"
+    )
     given = parser.parse_args(argv)
     check_format(parser, given)
     if given.date and (given.first or given.last):
         parser.error("--date names one date, --from and --to name several: use one or the other")
     if bool(given.first) != bool(given.last):
         parser.error("--from and --to go together")
-    if dates_required and not (given.date or given.first):
-        parser.error("no date given: use --date, or --from and --to")
     first, last = given.date or given.first, given.date or given.last
     if first and first > last:
         parser.error(f"--from {first} is after --to {last}")
     days = range((last - first).days + 1) if first else ()
-    dates = tuple(first + dt.timedelta(days=day) for day in days)
-    lookback_days = 0 if dates_required else given.lookback_days
-    keep_days = None if dates_required else given.keep_days
-    if keep_days is not None:
-        if dates:
+    if given.keep_days is not None:
+        if first:
             parser.error("--keep-days is for runs without dates")
-        if keep_days < (least := lookback_days + TREND_DAYS):
+        if given.keep_days < (least := given.lookback_days + TREND_DAYS):
             parser.error(
-                f"--keep-days {keep_days}: at least {least}: a date that may run again looks back {TREND_DAYS} days"
+                f"--keep-days {given.keep_days}: at least {least}: a date that may run again looks back {TREND_DAYS} days"
             )
-    of_night = () if dates_required else (given.fail_on_attention, given.webhook_url_file, given.metrics_file)
-    tables = given.format, given.catalog
-    return JobArguments(
-        dates, given.input, given.output, given.slo, lookback_days, keep_days, given.strict, *tables, *of_night
-    )
+    dates = tuple(first + dt.timedelta(days=day) for day in days)
+    return JobArguments(dates, *(getattr(given, each.name) for each in fields(JobArguments)[1:]))
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

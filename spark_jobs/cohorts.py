@@ -4,7 +4,6 @@ A streamer that was upgraded or reloaded during the day is in several cohorts. W
 loss belongs to the streamer that handed the message over, whose record tells the cohort. Its date is that of the message.
 """
 
-from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -74,11 +73,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("cohorts", (COHORTS,), compute, before=REACH_DAYS, after=REACH_DAYS, needs=(delivery_audit.JOB,))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

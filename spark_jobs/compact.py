@@ -37,7 +37,7 @@ def merge(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if files cannot be used, 2 if it cannot begin or go on."""
-    options = arguments.parse("spark_jobs.compact", argv, dates_required=False)
+    options = arguments.parse("spark_jobs.compact", argv)
     progress = Progress()
     try:
         spark = session("ustreamer compact")

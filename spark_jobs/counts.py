@@ -4,8 +4,6 @@ They depend on records only. A trend can therefore be computed again when an ear
 are gone by then, and a run that is killed while it replaces a trend table never destroys the only copy of its figures.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -44,11 +42,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("counts", (OUTCOME_COUNTS, DEAD_LETTER_COUNTS), compute)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

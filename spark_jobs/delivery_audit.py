@@ -423,11 +423,3 @@ JOB = job.Job(
     before=REACH_DAYS,
     after=REACH_DAYS,
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -97,11 +97,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("latency", (LATENCY, LATENCY_DAILY), compute)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

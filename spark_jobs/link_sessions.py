@@ -9,8 +9,6 @@ after it: each message counts for the first end of a session that it waited for.
 not for the link, are among them.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -110,11 +108,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("link_sessions", (LINK_SESSIONS,), compute, before=REACH_BEFORE)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -363,7 +363,7 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 if everything was computed, 1 if a job, a report or a notice failed or files were left out,
     2 if it cannot begin or go on; else 3 if a date needs attention and that is asked for."""
-    options = arguments.parse("spark_jobs.nightly", argv, dates_required=False)
+    options = arguments.parse("spark_jobs.nightly", argv)
     began_s, outcome = time.perf_counter(), run_metrics.Run(time.time())
     try:
         outcome.exit_code = _night(options, outcome, began_s)
@@ -399,7 +399,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         listed = None if storage.local(options.input) or options.strict else files
         return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables, listed)
 
-    night = NightlyRun(batch_of, manifests, progress=progress, left_out=left_out)
+    night = NightlyRun(batch_of, manifests, JOBS, progress, left_out)
     present = records.dates(spark, options.input)
     storage.check_writable(options.output)
     tables = formats.tables(options, spark, storage)

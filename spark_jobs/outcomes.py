@@ -1,7 +1,5 @@
 """What became of the messages between whom, and is that usual?"""
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 
 from spark_jobs import counts, job, route_hourly
@@ -21,11 +19,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("outcomes", (OUTCOMES_TABLE,), compute, needs=(route_hourly.JOB, counts.JOB), is_trend=True)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

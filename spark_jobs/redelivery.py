@@ -1,7 +1,5 @@
 """How often were messages sent more than once?"""
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -23,11 +21,3 @@ def transform(rollup: DataFrame) -> DataFrame:
 
 
 JOB = job.Job("redelivery", (REDELIVERY,), lambda batch: (transform(batch.rollup),))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -81,11 +81,3 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
 
 
 JOB = job.Job("slo", (SLO,), compute, needs=(route_hourly.JOB, latency.JOB))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

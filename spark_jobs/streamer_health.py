@@ -358,11 +358,3 @@ JOB = job.Job(
     before=REACH_BEFORE,
     after=REACH_AFTER,
 )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -4,8 +4,6 @@ Records of messages from outside count: a message with two destinations counts t
 itself (dead letters, RPC errors) do not count.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
@@ -38,11 +36,3 @@ def transform(rollup: DataFrame) -> DataFrame:
 
 
 JOB = job.Job("top_talkers", (TOP_TALKERS,), lambda batch: (transform(batch.rollup),))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,7 +1,5 @@
 """Who talks to whom, and how much of it arrives?"""
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -21,11 +19,3 @@ def transform(rollup: DataFrame) -> DataFrame:
 
 
 JOB = job.Job("traffic_matrix", (TRAFFIC_MATRIX,), lambda batch: (transform(batch.rollup),))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -5,8 +5,6 @@ message without a time in its id is left out, because it is not known when its T
 expires.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
@@ -36,11 +34,3 @@ def transform(rollup: DataFrame) -> DataFrame:
 
 
 JOB = job.Job("ttl_margin", (TTL_MARGIN,), lambda batch: (transform(batch.rollup),))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job.main(JOB, argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -12,13 +12,12 @@ def test_one_date_several_dates_or_none() -> None:
     assert (one.dates, one.input, one.output, one.slo) == ((dt.date(2026, 11, 20),), "s3a://bucket/traces", "/tables", None)
     several = parse("p", [*PLACES, "--from", "2026-11-29", "--to", "2026-12-01", "--slo", "x.yaml"])
     assert [str(date) for date in several.dates] == ["2026-11-29", "2026-11-30", "2026-12-01"]
-    assert parse("p", PLACES, dates_required=False).dates == ()
+    assert parse("p", PLACES).dates == ()
 
 
 @pytest.mark.parametrize(
     ("dates", "says"),
     [
-        pytest.param([], "no date given: use --date, or --from and --to", id="none"),
         pytest.param(["--date", "20.11.2026"], "'20.11.2026' is not a date: expected one such as 2026-11-21", id="format"),
         pytest.param(["--date", "2026-02-30"], "'2026-02-30' is not a date", id="no-such-day"),
         pytest.param(["--from", "2026-11-20"], "--from and --to go together", id="half"),

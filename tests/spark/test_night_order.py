@@ -9,11 +9,10 @@ from contextlib import suppress
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import MagicMock
 
 import pytest
 
-from spark_jobs import arguments, formats, job, nightly, quarantine, records
+from spark_jobs import arguments, nightly
 from spark_jobs.batch import DATES_AT_ONCE, Batch, batches
 from spark_jobs.job import Job
 from spark_jobs.manifests import Manifest, Manifests, gone, grown, united
@@ -215,30 +214,6 @@ def test_dates_before_the_first_one_are_left_alone(harness: NightHarness) -> Non
     assert harness.ran == ["0 trend"]
 
 
-def test_a_job_alone_leaves_the_trends_to_the_next_night_and_all_tables_if_it_is_killed(
-    harness: NightHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.files = {DATE: {"a": A}}
-    harness.night()
-    monkeypatch.setattr(job, "session", lambda _, **__: None)
-    monkeypatch.setattr(records, "files", lambda _, __, dates, strict: {date: harness.files.get(date, {}) for date in dates})
-    monkeypatch.setattr(quarantine, "refused", lambda *_: {})
-    monkeypatch.setattr(job, "Storage", MagicMock())
-    monkeypatch.setattr(formats, "tables", MagicMock())
-    monkeypatch.setattr(job, "Manifests", lambda _, __: harness.manifests)
-    monkeypatch.setattr(job, "run", harness._run)
-    argv = ["--date", str(DATE), "--input", "in", "--output", "out"]
-    job.main(PLAIN, argv)
-    harness.night()
-    assert harness.ran == ["0 trend"]
-    harness.breaks["plain"] = Killed()
-    with pytest.raises(Killed):
-        job.main(PLAIN, argv)
-    harness.breaks.clear()
-    harness.night()
-    assert harness.ran == ["0 plain", "0 audit", "0 trend"]
-
-
 def test_files_are_compared_by_date_and_path() -> None:
     manifest = Manifest({DATE: {"a": A, "b": B}}, done=True, trends=True)
     now: Mapping[dt.date, Mapping[str, File]] = {DATE: {"a": File(1, 9), "c": C}, day(1): {"d": C}}
@@ -261,11 +236,11 @@ def test_only_the_last_days_that_are_over_are_looked_at(capsys: pytest.CaptureFi
 
 def test_lookback_days_is_a_number_of_days(capsys: pytest.CaptureFixture[str]) -> None:
     places = ["--input", "in", "--output", "out"]
-    assert arguments.parse("p", places, dates_required=False).lookback_days == 16
-    assert arguments.parse("p", [*places, "--lookback-days", "3"], dates_required=False).lookback_days == 3
+    assert arguments.parse("p", places).lookback_days == 16
+    assert arguments.parse("p", [*places, "--lookback-days", "3"]).lookback_days == 3
     for wrong in ("0", "-1", "x", "1000000"):
         with pytest.raises(SystemExit):
-            arguments.parse("p", [*places, "--lookback-days", wrong], dates_required=False)
+            arguments.parse("p", [*places, "--lookback-days", wrong])
         assert "expected a number of days from 1 to 36500" in capsys.readouterr().err
 
 

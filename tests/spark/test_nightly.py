@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import job, nightly, records, route_hourly, slo
+from spark_jobs import nightly, records, route_hourly
 from spark_jobs.batch import Batch, seen_from
-from spark_jobs.java import JavaMissingError
 from spark_jobs.job import Job
 from spark_jobs.manifests import Files, Manifest, Manifests
 from spark_jobs.nightly import NightlyRun
@@ -221,16 +220,10 @@ def test_what_a_newer_version_has_made_is_not_replaced(
     words = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", *dates, "--strict"]
     if not dates:
         words += ["--lookback-days", "36500"]
-    for main in (nightly.main, route_hourly.main) if dates else (nightly.main,):
-        assert main(words) == 2
-        assert (
-            capsys.readouterr()
-            .err.splitlines()[-1]
-            .endswith(
-                f"{says.name}: format 3 was written by a newer ustreamer; these jobs know formats up to {known}: "
-                "run the jobs of that version, or move the file away"
-            )
-        )
+    assert nightly.main(words) == 2
+    told = f"{says.name}: format 3 was written by a newer ustreamer; these jobs know formats up to {known}: "
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f"{told}run the jobs of that version, or move the file away")
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["_runs"]
     assert [path.name for path in kept.parent.iterdir()] == ([kept.name] if what == "manifest" else [])
 
@@ -264,31 +257,14 @@ def test_a_night_that_cannot_begin_says_why(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
     (tmp_path / "a file").touch()
-    for main, date in ((nightly.main, []), (slo.main, ["--date", str(DATE)])):
-        assert main([*(each.format(tmp_path) for each in arguments), *date]) == 2
-        told = capsys.readouterr()
-        assert told.err.startswith(says.format(tmp_path))
-        assert (told.out, told.err.count("\n")) == ("", 1)
+    assert nightly.main([each.format(tmp_path) for each in arguments]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(says.format(tmp_path))
+    assert (told.out, told.err.count("\n")) == ("", 1)
 
 
-def test_a_job_alone_reports_a_mistake_in_the_targets_before_it_replaces_a_table(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "traces", [record()])
-    (tmp_path / "slo.yaml").write_text("slos: [{name: a, availabilty: 0.9}]")
-    folders = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", "--date", str(DATE)]
-    assert slo.main([*folders, "--slo", f"{tmp_path}/slo.yaml"]) == 2
-    assert "did you mean availability?" in capsys.readouterr().err
-    assert not (tmp_path / "tables").exists()
-
-
-@pytest.mark.parametrize("main", [nightly.main, route_hourly.main], ids=["night", "job"])
 def test_two_runs_do_not_write_the_same_tables(
-    spark: SparkSession,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    main: Callable[[list[str]], int],
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "traces", [record()])
     monkeypatch.setattr(NightlyRun, "run", lambda *arguments, **keywords: True)
@@ -296,22 +272,11 @@ def test_two_runs_do_not_write_the_same_tables(
     words = ["--input", f"{tmp_path}/traces", "--output", f"file:{tables}", "--date", str(DATE)]
     tables.mkdir()
     with Storage(spark).alone(str(tables)):
-        assert main(words) == 2
+        assert nightly.main(words) == 2
     assert capsys.readouterr().err == (f"file:{tables}: another run is writing these tables: try again when it has ended\n")
     assert list(tables.iterdir()) == []
     for _ in range(2):  # a run that has ended keeps nobody out
-        assert main(words) == 0
-
-
-def test_a_job_alone_says_that_java_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str, *, small: bool, packages: str | None) -> SparkSession:
-        raise JavaMissingError("there is no Java")
-
-    monkeypatch.setattr(job, "session", missing)
-    assert route_hourly.main(["--input", f"{tmp_path}", "--output", f"{tmp_path}/tables", "--date", str(DATE)]) == 2
-    assert capsys.readouterr().err == "there is no Java\n"
+        assert nightly.main(words) == 0
 
 
 def test_a_full_disk_is_named_as_the_reason(

@@ -171,19 +171,20 @@ def arguments(tmp_path: Path, *more: str) -> list[str]:
 
 
 def test_the_tables_are_made_and_what_is_left_out_is_named_and_counted(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = tmp_path / "traces"
     write(traces, [record(), record(streamer="both ways")])
     bad = [fault(write(traces, [record(streamer="bad")])[0]) for fault in (newer_by_name, torn)]
     bad.append(mistyped(write(traces, [record("09:00", streamer="both ways")])[0]))
-    assert streamer_health.main(arguments(tmp_path)) == 1
-    told = capsys.readouterr().err
+    monkeypatch.setattr(nightly, "JOBS", (streamer_health.JOB,))
+    assert nightly.main(arguments(tmp_path)) == 1
+    told = capsys.readouterr().out
     assert all(str(path) in told for path in bad)
     rows = pq.read_table(tmp_path / "tables" / "streamer_health" / f"date={DATE}").to_pylist()
     found = {row["streamer"]: (row["records"], row["files_left_out"], row["first_ts"] is None) for row in rows}
     assert found == {"gateway": (1, 0, False), "both ways": (1, 1, False), "bad": (0, 2, True)}
-    assert streamer_health.main(arguments(tmp_path, "--strict")) == 2
+    assert nightly.main(arguments(tmp_path, "--strict")) == 2
     assert "format 2 was written by a newer ustreamer" in capsys.readouterr().err
 
 

@@ -156,7 +156,7 @@ def test_a_fault_is_told_and_the_night_has_failed(
 )
 def test_no_date_is_deleted_that_a_trend_needs(capsys: pytest.CaptureFixture[str], more: list[str], says: str) -> None:
     with pytest.raises(SystemExit) as raised:
-        parse("p", ["--input", "/in", "--output", "/out", *more], dates_required=False)
+        parse("p", ["--input", "/in", "--output", "/out", *more])
     assert raised.value.code == 2
     assert says in capsys.readouterr().err
-    assert parse("p", ["--input", "/in", "--output", "/out", "--keep-days", "30"], dates_required=False).keep_days == 30
+    assert parse("p", ["--input", "/in", "--output", "/out", "--keep-days", "30"]).keep_days == 30

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("job", ["nightly", "report", "generate", "route_hourly", "completeness"])
+@pytest.mark.parametrize("job", ["nightly", "report", "generate", "completeness"])
 @pytest.mark.parametrize(("missing", "named"), [(["pyspark"], "pyspark"), (["jinja2", "pyarrow"], "pyarrow, jinja2")])
 def test_what_is_missing_is_named_with_what_installs_it(job: str, missing: list[str], named: str) -> None:
     program = f"import runpy, sys; sys.modules |= dict.fromkeys({missing}); runpy.run_module('spark_jobs.{job}')"

@@ -296,7 +296,7 @@ def test_the_dags_run_what_the_jobs_understand(airflow: Any, capsys: pytest.Capt
         words = shlex.split(tasks[name]["bash_command"])
         at = words.index(f"/opt/ustreamer/{main}")
         assert (HERE / main).is_file()
-        given = arguments.parse(name, words[at + 1 :], dates_required=False)
+        given = arguments.parse(name, words[at + 1 :])
         assert (given.input, given.output) == ("s3a://bucket/traces", "s3a://bucket/tables")
         assert settings(words[:at])["spark.sql.session.timeZone"] == "UTC"
     assert capsys.readouterr().err == ""
