@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
-	$(BIN)/streamer demo $(if $(PAIR),--pair) $(if $(SECONDS),--seconds $(SECONDS))
+	$(BIN)/python -m demo $(if $(PAIR),--pair) $(if $(SECONDS),--seconds $(SECONDS))
 
 # Files with the longest waits come first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder

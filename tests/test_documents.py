@@ -381,7 +381,7 @@ def test_every_thread_and_task_is_named_in_the_architecture() -> None:
     makers = {
         ".".join(path.relative_to(ROOT / "streamer").with_suffix("").parts)
         for path in (ROOT / "streamer").rglob("*.py")
-        if "demo" not in path.parts and any(_makes_thread(node) for node in ast.walk(ast.parse(path.read_text())))
+        if any(_makes_thread(node) for node in ast.walk(ast.parse(path.read_text())))
     }
     tasks = re.findall(r'create_task\(.*name="(\w+)"\)', (ROOT / "streamer/daemon.py").read_text())
     assert tasks

@@ -1,5 +1,5 @@
 """The command line: ``streamer init | run | check | test | diff | config | reload | explain | pause | resume |
-handover | dead-letters | traces | tap | last | top | send | listen | ping | support-bundle | schema | demo | completion``.
+handover | dead-letters | traces | tap | last | top | send | listen | ping | support-bundle | schema | completion``.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -214,12 +214,6 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     ping.add_to(commands)
     support_bundle.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
-    demo = command(
-        "demo", _demo, "Run a demonstration with a broker, a vehicle, a cloud and the streamer.", needs_config=False
-    )
-    demo.add_argument("--seconds", type=float, metavar="N", help="end after N seconds (with --pair: 20, unless it is said)")
-    demo.add_argument("--pair", action="store_true", help="two streamers as a pair, of which the active one is killed")
-    demo.add_argument("--plain", action="store_true", help="print lines instead of a live table")
     completion.add_to(commands, parser)
     return parser
 
@@ -337,11 +331,3 @@ def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
 def _schema(arguments: argparse.Namespace) -> int:
     print(json.dumps(json_schema(), indent=2))
     return 0
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    try:
-        from streamer.demo.run import run  # noqa: PLC0415  # its libraries come with an extra
-    except ModuleNotFoundError as exc:
-        return complain(f"the demo needs {exc.name}; install with: pip install 'uprotocol-ustreamer[demo]'", 1)
-    return asyncio.run(run(seconds=arguments.seconds, plain=arguments.plain, is_pair=arguments.pair))

@@ -17,12 +17,12 @@ LIMIT_S = 240
 
 
 class Demo:
-    """``streamer demo --plain`` in a temporary directory of its own, in which everything that it leaves is found."""
+    """``python -m demo --plain`` in a temporary directory of its own, in which everything that it leaves is found."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.directory = directory
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamer", "demo", "--plain", *arguments],
+            [sys.executable, "-m", "demo", "--plain", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -162,7 +162,7 @@ def test_more_ctrl_c_ends_it_at_once_and_completely(directory: Path) -> None:
     if "accounted for" in out:  # all had settled before the second signal came
         assert (status, err) == (0, "")
     else:
-        assert (status, err) == (1, "streamer demo: ended before everything had settled\n")
+        assert (status, err) == (1, "demo: ended before everything had settled\n")
     assert wait_for_end(demo.children) == []
     assert list(directory.iterdir()) == []
 

@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from setuptools import find_namespace_packages  # type: ignore[import-untyped]  # it has no types
 
 from streamer import plugins
 from tests.unit.deployed import ROOT, coming_version, project
@@ -35,6 +36,14 @@ def test_the_distribution_has_the_name_of_the_debian_package() -> None:
     control = (ROOT / "deploy/debian/control").read_text()
     assert project()["name"] == NAME
     assert f"Package: {NAME}\n" in control
+
+
+def test_neither_the_demonstration_nor_the_tests_are_installed() -> None:
+    """The Debian package and the image are made from the wheel."""
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    found = find_namespace_packages(str(ROOT), include=included)
+    assert {name.partition(".")[0] for name in found} == {"streamer", "spark_jobs"}
+    assert [name for name in found if "demo" in name.split(".")] == []
 
 
 def test_nobody_is_told_to_install_the_other_program_of_that_name() -> None:

@@ -131,7 +131,6 @@ def test_schema_is_json_that_knows_the_keys(capsys: pytest.CaptureFixture[str]) 
         ["explain", "--config", "x", "--type", "publish"],
         ["explain", "--config", "x", "--type", "rumour", "--source", SPEED],
         ["explain", "--config", "x", "--type", "publish", "--source", "veh1"],
-        ["demo", "--seconds", "soon"],
     ],
 )
 def test_wrong_usage_exits_with_2_and_shows_the_right_one(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The demonstration from start to end: ``streamer demo``."""
+"""The demonstration from start to end: ``python -m demo``."""
 
 import asyncio
 import signal
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.live import Live
 
-from streamer.demo import display, scenario
-from streamer.demo.cloud import Cloud
-from streamer.demo.ledger import Ledger
-from streamer.demo.metrics import Snapshot
-from streamer.demo.pair import SECONDS, PairStory
-from streamer.demo.processes import START_S, DemoError, DemoProcesses, until
-from streamer.demo.timing import now_s, wait
-from streamer.demo.vehicle import Vehicle
+from demo import display, scenario
+from demo.cloud import Cloud
+from demo.ledger import Ledger
+from demo.metrics import Snapshot
+from demo.pair import SECONDS, PairStory
+from demo.processes import START_S, DemoError, DemoProcesses, until
+from demo.timing import now_s, wait
+from demo.vehicle import Vehicle
 
 SETTLE_S = 45.0
 _LOOK_S = 0.25
@@ -38,16 +38,16 @@ async def run(seconds: float | None, plain: bool, is_pair: bool) -> int:
                     status = await demo.run(seconds)
                 finally:
                     if status and not demo.is_aborted and (kept := processes.keep_logs()):
-                        print(f"streamer demo: the daemon's log lines are in {', '.join(kept)}", file=sys.stderr)
+                        print(f"demo: the daemon's log lines are in {', '.join(kept)}", file=sys.stderr)
     except asyncio.CancelledError:
         if not demo.is_aborted:
             raise
-        print("streamer demo: ended before everything had settled", file=sys.stderr)
+        print("demo: ended before everything had settled", file=sys.stderr)
     except (DemoError, BaseExceptionGroup) as error:
         for each in _flat(error):
             if not isinstance(each, DemoError):
                 raise
-            print(f"streamer demo: {each}", file=sys.stderr)
+            print(f"demo: {each}", file=sys.stderr)
     return status
 
 

@@ -1,6 +1,6 @@
 """The demonstration reads the daemon's metrics: each route's books, and each endpoint's state."""
 
-from streamer.demo.metrics import Snapshot, read
+from demo.metrics import Snapshot, read
 
 TEXT = """\
 # TYPE ustreamer_accepted_messages counter

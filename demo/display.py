@@ -8,10 +8,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from streamer.demo import scenario
-from streamer.demo.ledger import Calls, DemoFlow, Ledger
-from streamer.demo.metrics import Snapshot
-from streamer.demo.pair import PairStory
+from demo import scenario
+from demo.ledger import Calls, DemoFlow, Ledger
+from demo.metrics import Snapshot
+from demo.pair import PairStory
 
 PLAIN_WIDTH = 132
 

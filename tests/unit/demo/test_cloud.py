@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from streamer.demo import scenario
-from streamer.demo.cloud import Cloud
-from streamer.demo.ledger import Ledger
+from demo import scenario
+from demo.cloud import Cloud
+from demo.ledger import Ledger
 from streamer.uprotocol.message import UMessage, request, response
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import message_to_proto, status_to_proto

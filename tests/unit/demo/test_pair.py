@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from streamer.demo import display, pair, scenario
-from streamer.demo.ledger import Ledger
-from streamer.demo.metrics import Books, EndpointState, PairRole, Snapshot
-from streamer.demo.pair import PairStory
-from streamer.demo.processes import DemoDaemon, DemoProcesses
-from streamer.demo.run import faults
+from demo import display, pair, scenario
+from demo.ledger import Ledger
+from demo.metrics import Books, EndpointState, PairRole, Snapshot
+from demo.pair import PairStory
+from demo.processes import DemoDaemon, DemoProcesses
+from demo.run import faults
 
 SOON_S = 0.05
 IS_UP = (EndpointState("vehicle", "zenoh", is_up=True), EndpointState("cloud", "mqtt5", is_up=True))

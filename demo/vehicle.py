@@ -7,10 +7,10 @@ from typing import Any
 
 import zenoh
 
-from streamer.demo import scenario
-from streamer.demo.ledger import NO_ANSWER, Ledger
-from streamer.demo.processes import DemoError
-from streamer.demo.timing import now_ms, now_s, ticks
+from demo import scenario
+from demo.ledger import NO_ANSWER, Ledger
+from demo.processes import DemoError
+from demo.timing import now_ms, now_s, ticks
 from streamer.transports.errors import MalformedPacketError
 from streamer.transports.zenoh.wire import PRIORITIES, SampleDecoder, encode_attachment, key_filter, key_for
 from streamer.uprotocol.flows import Flows

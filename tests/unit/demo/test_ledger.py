@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamer.demo.ledger import NO_ANSWER, Calls, DemoFlow, Ledger, percentile
-from streamer.demo.metrics import read
+from demo.ledger import NO_ANSWER, Calls, DemoFlow, Ledger, percentile
+from demo.metrics import read
 
 
 def ids(count: int) -> list[bytes]:

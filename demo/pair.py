@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from streamer.demo import scenario
-from streamer.demo.ledger import Ledger
-from streamer.demo.metrics import PairRole, Snapshot
-from streamer.demo.processes import START_S, DemoDaemon, DemoProcesses, until
-from streamer.demo.timing import now_s, wait
+from demo import scenario
+from demo.ledger import Ledger
+from demo.metrics import PairRole, Snapshot
+from demo.processes import START_S, DemoDaemon, DemoProcesses, until
+from demo.timing import now_s, wait
 
 SECONDS = 20.0
 """How long the demonstration of a pair lasts, if nobody says."""

@@ -19,8 +19,8 @@ from typing import Self
 import aiohttp
 from iotcore import Broker
 
-from streamer.demo.metrics import Snapshot, fetch
-from streamer.demo.scenario import CLOUD, GATEWAY, SLEEPER, VEHICLE
+from demo.metrics import Snapshot, fetch
+from demo.scenario import CLOUD, GATEWAY, SLEEPER, VEHICLE
 
 HOST = "127.0.0.1"
 START_S = 60.0

@@ -9,10 +9,10 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from streamer.demo import scenario
-from streamer.demo.ledger import NO_ANSWER, Ledger
-from streamer.demo.processes import HOST, START_S, DemoError
-from streamer.demo.timing import now_ms, now_s, ticks
+from demo import scenario
+from demo.ledger import NO_ANSWER, Ledger
+from demo.processes import HOST, START_S, DemoError
+from demo.timing import now_ms, now_s, ticks
 from streamer.uprotocol.message import UMessage, request
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import id_from_proto
