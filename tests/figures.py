@@ -1,7 +1,7 @@
 """Measures the size of the project and holds it to bounds that only fall. ``python -m tests.figures`` exits with 1 beyond.
 
 `bounds.toml` lists the values of each figure, the oldest first; the last one is the bound. A value above the one before it
-needs a record in `docs/adr` with a line ``Raises FIGURE from A to B`` that says what is bought with it. Where git's history
+needs a page in `docs/adr` with a line ``Raises FIGURE from A to B`` that says what is bought with it. Where git's history
 is there, an earlier list must be the beginning of the present one, so that nobody raises a bound by writing over it.
 
 The kernel is what carries a message: it imports nothing of a feature. A feature is what an operator can name and do without.
@@ -22,7 +22,7 @@ from tests.structure import imports_of, measured
 
 ROOT = Path(__file__).parents[1]
 BOUNDS = ROOT / "tests/bounds.toml"
-RECORDS = ROOT / "docs/adr"
+CHAPTERS = ROOT / "docs/adr"
 
 KERNEL = {"uprotocol", "routing", "transports", "delivery", "journal", "config", "logs", "tokens"}
 KERNEL |= {"backoff", "clock", "due", "files", "plugins", "rate", "systemd"}
@@ -226,11 +226,11 @@ FIGURES: Mapping[str, Callable[[], int]] = {
 }
 
 
-def raised(values: Mapping[str, list[int]], records: Iterable[str]) -> list[str]:
-    """Return a fault for each bound that was raised without a record that says so."""
-    text = "\n".join(records)
+def raised(values: Mapping[str, list[int]], chapters: Iterable[str]) -> list[str]:
+    """Return a fault for each bound that was raised without a page of docs/adr that says so."""
+    text = "\n".join(chapters)
     return [
-        f"{name}: raised from {before} to {after}, and no record in docs/adr has 'Raises {name} from {before} to {after}'"
+        f"{name}: raised from {before} to {after}, and no page in docs/adr has 'Raises {name} from {before} to {after}'"
         for name, several in values.items()
         for before, after in pairwise(several)
         if after > before and f"Raises {name} from {before} to {after}" not in text
@@ -268,7 +268,7 @@ def main() -> int:
     values = bounds()
     found = {name: figure() for name, figure in FIGURES.items()}
     sys.stdout.writelines(f"{name:<18}{number:>8}  at most {values[name][-1]}\n" for name, number in found.items())
-    faults = beyond(found, values) + raised(values, (each.read_text() for each in RECORDS.glob("*.md")))
+    faults = beyond(found, values) + raised(values, (each.read_text() for each in CHAPTERS.glob("*.md")))
     faults += rewritten(values, committed())
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
     for name, listed in (("kernel-imports", kernel_imports), ("late-slots", late_slots)):

@@ -75,7 +75,7 @@ def test_every_page_is_two_clicks_from_the_readme() -> None:
     assert sorted(named(page) for page in wanted - reached(2)) == []
 
 
-def test_every_decision_can_be_reached_from_the_readme() -> None:
+def test_every_chapter_can_be_reached_from_the_readme() -> None:
     assert sorted(named(page) for page in set(ADR.rglob("*.md")) - reached(3)) == []
 
 
@@ -225,7 +225,7 @@ def _has_state(extra: ast.Dict) -> bool:
 
 
 def test_no_log_line_has_an_earlier_name() -> None:
-    record = (DOCS / "adr" / "0033-renames-without-aliases.md").read_text()
+    record = (ADR / "code.md").read_text()
     table = re.search(r"^\| log events .*?\n(?=\| \w)", record, re.DOTALL | re.MULTILINE)
     assert table is not None
     earlier = {name for row in table[0].splitlines() for name in INLINE.findall(row.split("|")[2])}
@@ -288,29 +288,9 @@ def _is_module(path: Path) -> bool:
 # the decisions
 
 
-def records() -> dict[int, Path]:
-    return {int(path.name[:4]): path for path in ADR.glob("[0-9]*.md")}
-
-
-def test_every_decision_is_in_the_index_once_under_its_title() -> None:
-    found = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\) \| (.+?) \|", (ADR / "README.md").read_text(), re.MULTILINE)
-    titles = {number: path.read_text().partition("\n")[0] for number, path in records().items()}
-    assert [number for number, title in titles.items() if not title.startswith(f"# {number}. ")] == []
-    expected = [(f"{number:04}", path.name, titles[number].partition(". ")[2]) for number, path in records().items()]
-    assert sorted(found) == sorted(expected)
-
-
-def test_every_number_without_a_decision_is_explained() -> None:
-    told = (ADR / "README.md").read_text().partition("**Numbers that are missing**")[2].partition(": ")[2].partition(". ")[0]
-    ranges = [tuple(map(int, each.split(" to "))) for each in re.split(r", | and ", told.replace("\n", " "))]
-    missing = {number for each in ranges for number in range(each[0], each[-1] + 1)}
-    assert missing == set(range(1, max(records()) + 1)) - set(records())
-
-
-def test_the_pages_that_say_how_it_is_today_are_short() -> None:
-    today = [path for path in ADR.glob("[a-z]*.md") if path.name != "README.md"]
-    assert len(today) > 5
-    assert [path.name for path in today if len(path.read_text().splitlines()) >= 60] == []
+def test_every_chapter_is_in_the_index() -> None:
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w-]+\.md)\) \|", (ADR / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in ADR.glob("*.md") if path.name != "README.md")
 
 
 # the code

@@ -16,13 +16,13 @@ def test_a_figure_above_its_bound_and_a_bound_of_nothing_are_faults() -> None:
     assert faults == ["arrows: 88, at most 87", "gone: measured by nobody"]
 
 
-def test_no_bound_was_raised_without_a_record_or_written_over() -> None:
+def test_no_bound_was_raised_without_a_page_or_written_over() -> None:
     values = figures.bounds()
-    assert figures.raised(values, (path.read_text() for path in figures.RECORDS.glob("*.md"))) == []
+    assert figures.raised(values, (path.read_text() for path in figures.CHAPTERS.glob("*.md"))) == []
     assert figures.rewritten(values, figures.committed()) == []
 
 
-def test_a_raise_needs_a_record_that_names_both_values() -> None:
+def test_a_raise_needs_a_page_that_names_both_values() -> None:
     values = {"arrows": [87, 80, 83], "words": [9, 8]}
     assert len(figures.raised(values, ["Raises arrows from 80 to 84"])) == 1
     assert figures.raised(values, ["# 12.\n\nRaises arrows from 80 to 83: the price is one import."]) == []

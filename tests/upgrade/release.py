@@ -1,6 +1,6 @@
 """The released version, in a virtual environment of its own.
 
-0.1 is the last commit before names changed (`docs/adr/0033-renames-without-aliases.md`): the first one with the section
+0.1 is the last commit before names changed (`docs/adr/code.md`): the first one with the section
 ``## [0.1.0]`` in the changelog had no journal, no services and no traces, so it left nothing behind.
 """
 
