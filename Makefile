@@ -236,7 +236,7 @@ proto: $(VENV)/.dev
 # The locks, after a change of dependencies. What is locked stays as it is unless it no longer fits; ARGS=--upgrade renews it.
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 # The extras that image and Debian package always have: small, and a gateway cannot install them later.
-SHIPPED := --extra otel --extra top
+SHIPPED := --extra otel
 lock: $(VENV)/.dev
 	$(LOCK) $(ARGS) --extra dev --output-file requirements/dev.lock pyproject.toml requirements/build.in
 	$(LOCK) --no-annotate --constraint requirements/dev.lock $(SHIPPED) --output-file requirements/run.lock pyproject.toml

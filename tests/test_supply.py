@@ -82,7 +82,7 @@ def test_binary_packages_are_locked_for_both_platforms() -> None:
 
 
 def test_the_locks_satisfy_the_project() -> None:
-    shipped = [*RUNNING, *EXTRAS["otel"], *EXTRAS["top"]]
+    shipped = [*RUNNING, *EXTRAS["otel"]]
     assert unmet(shipped, ROOT / "requirements/run.lock") == []
     assert unmet([*shipped, *EXTRAS["trace"]], ROOT / "requirements/trace.lock") == []
     assert (

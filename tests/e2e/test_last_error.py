@@ -374,7 +374,7 @@ async def test_since_when_and_the_cause_are_told_everywhere_while_attempts_go_on
             assert as_moment(round(since["cloud"] * 1000)) == first["since"]
             assert "ustreamer_endpoint_connection_info" not in metrics
             file = str(served.file)
-            assert f"cloud {later['why']} (refused, at " in await command(
+            assert f"! endpoint cloud (mqtt5) {later['why']}\n" in await command(
                 "top", "--config", file, "--once", "--interval", "0.1"
             )
             words = ("--running", "--type", "publish", "--source", "//veh1/A8000/2/8A50")
@@ -421,5 +421,5 @@ async def test_each_of_them_reads_differently_for_the_operator(tmp_path: Path) -
             sys.executable, "-m", "streamer", *command, stdout=asyncio.subprocess.PIPE
         )
         shown = (await top.communicate())[0].decode()
-    assert f"refused {links['refused']['why']} (refused, at " in shown
-    assert f"lonely {links['lonely']['why']} (refused, at " in shown
+    assert f"! endpoint refused (mqtt5) {links['refused']['why']}\n" in shown
+    assert f"- endpoint lonely (zenoh) {links['lonely']['why']}\n" in shown

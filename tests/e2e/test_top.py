@@ -1,4 +1,4 @@
-"""``streamer top`` beside a real daemon: printed once, and on a terminal, where it is told what to do with keys."""
+"""``streamer top`` beside a real daemon: printed once, and on a terminal, until Ctrl-C."""
 
 import asyncio
 import fcntl
@@ -90,21 +90,17 @@ async def test_it_shows_a_gateway_by_its_file_and_by_its_url_and_survives_its_re
         assert "\x1b" not in dumb.text
         dumb.press(b"\x03")
         assert await dumb.ended() == 0
-        top = Terminal("top", "--url", url, "--interval", "0.1")
-        at = await top.shows("by rate")
-        top.press(b"s")
-        at = await top.shows("by queued", at)
-        top.press(b"p")
-        at = await top.shows("PAUSED", at)
-        top.press(b"p")
+        top = Terminal("top", "--url", url, "--interval", "0.1", columns=60)
+        at = await top.shows("\x1b[H\x1b[J")
+        at = await top.shows("first-second", at)
         daemon.signal(signal.SIGTERM)
         assert await daemon.ended() == 0
         at = await top.shows("no streamer answers there", at)
-        at = await top.shows("as of", at)
         daemon.start()
         await daemon.until_up()
-        await topology.exchange(0, [Plain(1, SPEED, payload=b"x", payload_format=6, priority=2)])
-        await top.shows("up", at)
         await until(lambda: "no streamer answers" not in top.text[-2500:], what="the gateway's return")
-        top.press(b"q")
+        screen = top.text.rpartition("\x1b[H\x1b[J")[0].rpartition("\x1b[H\x1b[J")[2].splitlines()
+        assert max(map(len, screen)) == 60
+        assert len(screen) < 24
+        top.press(b"\x03")
         assert await top.ended() == 0

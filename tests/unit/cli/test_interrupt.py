@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from streamer.cli.interrupt import until_interrupted
-from streamer.cli.top import Gateway, _print
-from streamer.cli.top_view import console_of
+from streamer.cli.running import DaemonAddress
+from streamer.cli.top import Gateway, _watch
 
 
 class Destroyed:
@@ -60,14 +60,14 @@ def test_where_it_is_ignored_it_stays_so() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_a_plain_display_ends_although_the_interrupt_came_during_a_look(
+def test_a_plain_display_ends_although_the_interrupt_came_during_a_reading(
     dropped: list[type[BaseException]],
 ) -> None:
-    def fetch(_page: str) -> bytes:
-        if not dropped:
-            Destroyed()
-        return b""
+    class Interrupted(Gateway):
+        def read(self) -> None:
+            if not dropped:
+                Destroyed()
 
     with until_interrupted():
-        _print(Gateway("gw", fetch), console_of(is_plain=True), 0.1, is_once=False)
+        _watch(Interrupted("gw", DaemonAddress("http://gw", "gw", lambda: None)), 0.1, can_clear=False)
     assert dropped == [KeyboardInterrupt]
