@@ -159,7 +159,7 @@ def exported(tmp_path: Path) -> set[str]:
 
 
 async def test_every_metric_is_listed_and_no_other(tmp_path: Path) -> None:
-    listed = [INLINE.findall(row[0])[0] for row in rows(DOCS / "operations.md", "## Metrics")]
+    listed = [INLINE.findall(row[0])[0] for row in rows(DOCS / "metrics.md", "## Metrics")]
     assert sorted(listed) == sorted(exported(tmp_path))
 
 
@@ -175,17 +175,17 @@ async def test_every_kind_of_entry_of_usubscription_is_listed() -> None:
     service = Daemon(Config.model_validate(raw)).service_host.gauges()
     external = {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}
     follower = Daemon(Config.model_validate(raw | external)).service_host.gauges()
-    (kinds,) = (row[2] for row in rows(DOCS / "operations.md", "## Metrics") if "_usubscription_entries" in row[0])
+    (kinds,) = (row[2] for row in rows(DOCS / "metrics.md", "## Metrics") if "_usubscription_entries" in row[0])
     assert set(INLINE.findall(kinds)) == {*service, *follower}
 
 
 def test_every_outcome_is_listed() -> None:
-    assert [plain(row[0]) for row in rows(DOCS / "operations.md", "### Outcomes")] == [each.value for each in Outcome]
+    assert [plain(row[0]) for row in rows(DOCS / "metrics.md", "### Outcomes")] == [each.value for each in Outcome]
 
 
 def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
     served = {route.path for route in AdminServer(Mock(), Mock(), MetricsConfig()).own_pages()}
-    assert {path for row in rows(DOCS / "operations.md", "## Health") for path in INLINE.findall(row[0])} == served
+    assert {path for row in rows(DOCS / "metrics.md", "## Health") for path in INLINE.findall(row[0])} == served
 
 
 def test_every_page_of_the_administration_api_is_listed_in_its_order() -> None:
@@ -202,7 +202,7 @@ def test_every_log_line_is_written_somewhere(page: Path) -> None:
 
 
 def test_every_log_line_that_reports_a_state_is_listed() -> None:
-    text = (DOCS / "operations.md").read_text().partition("**State changes.**")[2].partition("\n\n")[0]
+    text = (DOCS / "logs.md").read_text().partition("**State changes.**")[2].partition("\n\n")[0]
     calls = [
         (node.args[0], extra.value)
         for path in (ROOT / "streamer").rglob("*.py")
@@ -378,7 +378,7 @@ def _makes_thread(node: ast.AST) -> bool:
 
 
 def test_every_command_is_in_the_table_of_commands() -> None:
-    table = (DOCS / "operations.md").read_text()
+    table = (DOCS / "commands.md").read_text()
     (choices,) = (each.choices for each in _parser()._actions if isinstance(each.choices, dict))
     assert len(choices) > 15
     assert [name for name in choices if f"`streamer {name}" not in table] == []

@@ -8,7 +8,7 @@ watches and their rate are bounded. All other flows are *polled*: when they are 
 rotation. A poll takes 1 µs if there is a publisher: flows with much traffic have one (`sender`), and others are *kept* here.
 A kept publisher takes 4 KiB and makes every new flow slower (by 0.15 µs), so their number is bounded as well; beyond it a
 publisher is declared for each poll. Undeclaring leaves nothing behind between peers. As a client of a router, each key that
-was declared costs memory for the life of the session (docs/operations.md, "What Zenoh keeps").
+was declared costs memory for the life of the session (docs/troubleshooting.md, "What Zenoh keeps").
 """
 
 import asyncio

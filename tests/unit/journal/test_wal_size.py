@@ -131,7 +131,7 @@ def test_the_bound_of_the_log_keeps_the_promise_about_the_disk(harness: MakeHarn
 
 
 def test_the_backup_that_the_documents_name_is_a_whole_journal(store: Store, path: Path, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "operations.md").read_text()
+    text = (ROOT / "docs" / "journal.md").read_text()
     (statement,) = re.findall(r"sqlite3 -readonly /var/lib/streamer/journal.db \"(VACUUM INTO '.*')\"", text)
     backup = tmp_path / "backup.db"
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
