@@ -115,7 +115,7 @@ test-packages: build/wheel/0/.made
 test-console: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m console tests/console
 
-# The pictures of docs/console.md, taken with Chromium before a daemon that is at work.
+# The pictures of docs/features/console.md, taken with Chromium before a daemon that is at work.
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m tests.console.screenshots
 

@@ -191,7 +191,7 @@ def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
 def test_every_page_of_the_administration_api_is_listed_in_its_order() -> None:
     described = yaml.safe_load((ROOT / "streamer/admin/openapi.yaml").read_text())["paths"]
     pages = [f"{method.upper()} {path}" for path, item in described.items() for method in item]
-    assert [plain(row[0]) for row in rows(DOCS / "api.md", "## The pages")] == pages
+    assert [plain(row[0]) for row in rows(DOCS / "features/api.md", "## The pages")] == pages
 
 
 @PRESENT
@@ -240,12 +240,12 @@ def test_every_field_of_a_dead_letter_is_listed() -> None:
 
 
 def test_every_column_of_the_record_is_listed() -> None:
-    listed = [tuple(map(plain, row)) for row in rows(DOCS / "traces.md", "## The record")]
+    listed = [tuple(map(plain, row)) for row in rows(DOCS / "features/traces.md", "## The record")]
     assert listed == [(field.name, field.dataType.simpleString(), field.metadata["comment"]) for field in TRACE]
 
 
 def test_every_column_of_an_event_is_listed() -> None:
-    listed = [tuple(map(plain, row)) for row in rows(DOCS / "traces.md", "## Events") if len(row) == 3]
+    listed = [tuple(map(plain, row)) for row in rows(DOCS / "features/traces.md", "## Events") if len(row) == 3]
     assert listed == [(field.name, field.dataType.simpleString(), field.metadata["comment"]) for field in EVENT]
 
 
@@ -254,7 +254,7 @@ def test_the_record_is_the_one_that_is_read_without_spark() -> None:
 
 
 def test_every_table_is_listed_with_its_question() -> None:
-    listed = [tuple(map(plain, row)) for row in rows(DOCS / "traces.md", "## The tables")]
+    listed = [tuple(map(plain, row)) for row in rows(DOCS / "features/traces.md", "## The tables")]
     assert listed == [(table.name, table.question) for table in TABLES.values()]
 
 

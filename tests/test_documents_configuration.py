@@ -96,6 +96,6 @@ def test_the_first_configuration_is_complete_and_has_no_warnings(tmp_path: Path)
 
 
 def test_the_trace_section_has_the_defaults() -> None:
-    (block,) = [block for page, block in yaml_blocks() if page == "docs/traces.md"]
+    (block,) = [block for page, block in yaml_blocks() if page == "docs/features/traces.md"]
     shown = TraceConfig.model_validate(yaml.safe_load(block)["trace"])
     assert shown == TraceConfig.model_validate({"path": "/var/lib/streamer/traces"})  # where the systemd unit lets it write

@@ -121,15 +121,15 @@ def test_a_pattern_in_the_documents_that_names_one_version_of_our_service_says_s
     """In a text, not in a rule: whoever copies it into a rule has the same gap."""
     found = [
         (str(path.relative_to(ROOT)), uri)
-        for path in sorted((ROOT / "docs").glob("*.md"))
+        for path in sorted((ROOT / "docs").rglob("*.md"))
         for uri in _URI.findall(path.read_text())
         if (parsed := UUri.parse(uri)).type_id == 0 and parsed.resource == ANY_RESOURCE and parsed.ue_id == 0
     ]
     assert sorted(set(found)) == [
-        ("docs/permissions.md", "//veh1/0/3/FFFF"),  # both are said to be one version
+        ("docs/features/usubscription.md", "//veh1/0/3/FFFF"),  # both are said to be one version
+        ("docs/features/usubscription.md", "//veh1/0/4/FFFF"),
+        ("docs/permissions.md", "//veh1/0/3/FFFF"),
         ("docs/permissions.md", "//veh1/0/4/FFFF"),
-        ("docs/subscriptions.md", "//veh1/0/3/FFFF"),
-        ("docs/subscriptions.md", "//veh1/0/4/FFFF"),
     ]
 
 

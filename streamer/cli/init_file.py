@@ -109,7 +109,7 @@ def lines(answers: Answers) -> Iterator[str]:
     yield "dead_letter:"
     yield "  queue: {bytes: 8MiB}"
     yield ""
-    yield "# Metrics, health and administration over HTTP. For access from other machines: docs/api.md."
+    yield "# Metrics, health and administration over HTTP. For access from other machines: docs/features/api.md."
     yield f"metrics: {{listen: {_text(answers.metrics)}}}"
 
 

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/console.md: `python -m tests.console.screenshots`.
+"""Makes the pictures of docs/features/console.md: `python -m tests.console.screenshots`.
 
 A daemon between a Zenoh network and an MQTT broker carries traffic, holds a paused topic and has dead letters. Only the hour
 before is made up, so that nobody has to wait for it.
