@@ -254,7 +254,7 @@ def test_the_record_is_the_one_that_is_read_without_spark() -> None:
 
 
 def test_every_table_is_listed_with_its_question() -> None:
-    listed = [tuple(map(plain, row)) for row in rows(DOCS / "features/traces.md", "## The tables")]
+    listed = [tuple(map(plain, row)) for row in rows(DOCS / "features/nightly.md", "## The tables")]
     assert listed == [(table.name, table.question) for table in TABLES.values()]
 
 

@@ -69,7 +69,7 @@ def test_duckdb_sees_every_table_with_its_types_and_comments(folder: Path) -> No
 
 
 def test_the_queries_of_the_documents_run(folder: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "features" / "traces.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "features" / "nightly.md").read_text()
     text = text.partition("\n### SQL\n")[2].partition("\n## ")[0]
     queries = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     assert len(queries) == 2
