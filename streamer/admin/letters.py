@@ -22,7 +22,7 @@ from streamer.admin.running import RunningStreamer
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_json import code_name, content_json, summary_json
-from streamer.journal.letters import LetterFile, LetterFilter, open_letters
+from streamer.journal.letters import LetterChange, LetterFile, LetterFilter, open_letters
 from streamer.journal.moments import as_moment, milliseconds
 from streamer.journal.sqlite import CorruptFileError
 from streamer.logs.audit import audit
@@ -131,7 +131,7 @@ class LetterPages:
         by = caller_of(request)
 
         def act(file: LetterFile) -> Redriven:
-            done = redrive(file, selected, now_ms, ttl_ms, go_on)
+            done = redrive(file, self._changed, selected, now_ms, ttl_ms, go_on)
             if done.going:  # also if the client has closed the connection
                 audit("redriven", **by._asdict(), letters=done.going)
             return done
@@ -160,7 +160,7 @@ class LetterPages:
         by = caller_of(request)
 
         def act(file: LetterFile) -> int:
-            purged = purge(file, selected, go_on)
+            purged = purge(file, self._changed, selected, go_on)
             if purged:
                 audit("purged", **by._asdict(), letters=purged)
             return purged
@@ -180,13 +180,18 @@ class LetterPages:
             finally:
                 is_over.set()
 
+    def _changed(self, change: LetterChange) -> int:
+        journal = self._running.router.journal
+        assert journal is not None  # the file that was opened is the journal's
+        return journal.change_letters(change)
+
     async def _on_thread(self, work: Callable[[LetterFile], T]) -> T:
         journal = self._running.router.journal
         if journal is None:
             raise refused("journal: null: dead letters are kept in the journal only", web.HTTPConflict)
 
         def run() -> T:
-            with open_letters(journal.path, journal.change_letters) as file:
+            with open_letters(journal.path) as file:
                 return work(file)
 
         try:

@@ -1,4 +1,4 @@
-"""``streamer dead-letters list | show | redrive | purge``: uses the running daemon, or the journal's file without one.
+"""``streamer dead-letters list | show | redrive | purge``: asks the running daemon; `list` and `show` do without one.
 
 Nothing here prints an access token.
 """
@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
-from streamer.cli.letters import LetterFields, Letters, Wanted, letters_of, letters_of_daemon
-from streamer.cli.running import add_options, answered, daemon_of, loaded
+from streamer.cli.letters import LetterFields, Letters, LettersOfDaemon, Wanted, letters_of, letters_of_daemon
+from streamer.cli.running import NobodyThereError, NotAskedError, add_options, answered, daemon_of, loaded
 from streamer.cli.text import (
     EX_CONFIG,
     EX_IOERR,
@@ -22,7 +23,6 @@ from streamer.cli.text import (
     document_out,
     lines_out,
     milliseconds,
-    reason_of,
     uri,
 )
 from streamer.config.checks import nearest
@@ -31,13 +31,10 @@ from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS
 from streamer.journal.moments import as_span
 from streamer.journal.sqlite import CorruptFileError
-from streamer.logs.output import audit_log
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import DAY_MS
 
 _PREVIEW_BYTES = 512
-
-Action = Callable[[argparse.Namespace, Letters], int]
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -47,27 +44,33 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         required=True, metavar="ACTION"
     )
 
-    def action(name: str, run: Action, text: str) -> argparse.ArgumentParser:
+    def action(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = actions.add_parser(name, help=text, description=text)
-        sub.set_defaults(command=answered(lambda arguments: _run(arguments, run)))
+        sub.set_defaults(command=answered(run))
         add_options(sub)
         return sub
 
-    listing = action("list", _list, "List dead letters, oldest first.")
+    listing = action("list", partial(_read, _list), "List dead letters, oldest first.")
     listing.add_argument("--newest", action="store_true", help="newest first")
     listing.add_argument("--json", action="store_true", help="one JSON object per line")
     _add_filters(listing)
-    show = action("show", _show, "Print everything about one dead letter.")
+    show = action("show", partial(_read, _show), "Print everything about one dead letter.")
     show.add_argument("id", type=_id, metavar="ID", help="the message's id")
     add_json(show)
-    redrive = action("redrive", _redrive, "Send dead letters again. Those that still fail remain dead letters.")
+    redrive = action(
+        "redrive",
+        partial(_change, _redrive),
+        "Have the running daemon send dead letters again. Those that still fail remain dead letters.",
+    )
     redrive.add_argument(
         "--ttl",
         type=_ttl,
         metavar="30s",
         help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
     )
-    purge = action("purge", _purge, "Delete dead letters for good. Needs a filter or --all.")
+    purge = action(
+        "purge", partial(_change, _purge), "Have the running daemon delete dead letters for good. Needs a filter or --all."
+    )
     for sub in (redrive, purge):
         _add_filters(sub, "all of them; asks on a terminal")
         sub.add_argument("--yes", action="store_true", help="all of them without asking, on a terminal")
@@ -135,7 +138,15 @@ def _now_ms() -> int:
 # actions
 
 
-def _run(arguments: argparse.Namespace, action: Action) -> int:
+def _change(action: Callable[[argparse.Namespace, LettersOfDaemon], int], arguments: argparse.Namespace) -> int:
+    try:
+        with letters_of_daemon(daemon_of(arguments, loaded(arguments))) as letters:
+            return action(arguments, letters)
+    except NobodyThereError as exc:
+        raise NotAskedError(f"{exc}; only a running daemon changes dead letters") from exc
+
+
+def _read(action: Callable[[argparse.Namespace, Letters], int], arguments: argparse.Namespace) -> int:
     config = loaded(arguments)
     if config is None or arguments.url is not None:
         with letters_of_daemon(daemon_of(arguments, config)) as letters:
@@ -143,15 +154,10 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
     if config.journal is None:
         return complain(f"{arguments.config}: journal: null: dead letters are kept in the journal only", EX_CONFIG)
     try:
-        if action in (_redrive, _purge):
-            audit_log(config.log.audit)  # no act without its record
-    except OSError as exc:
-        return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_IOERR)
-    try:
         with letters_of(arguments.config, config, _now_ms()) as letters:
             return action(arguments, letters)
     except JournalError as exc:
-        return complain(str(exc), EX_CONFIG if exc.is_newer else 1 if exc.is_in_use else EX_IOERR)
+        return complain(str(exc), EX_CONFIG if exc.is_newer else EX_IOERR)
     except CorruptFileError as exc:
         return complain(damage.text_of(config.journal.path, exc), EX_IOERR)
 
@@ -188,7 +194,7 @@ def _show(arguments: argparse.Namespace, letters: Letters) -> int:
     return _nothing() if index < 0 else 0
 
 
-def _purge(arguments: argparse.Namespace, letters: Letters) -> int:
+def _purge(arguments: argparse.Namespace, letters: LettersOfDaemon) -> int:
     wanted = _wanted(arguments)
     if not arguments.all and wanted == Wanted():
         return complain("purge: expected a filter, or --all for all of them", 2)
@@ -204,7 +210,7 @@ def _purge(arguments: argparse.Namespace, letters: Letters) -> int:
     return 0
 
 
-def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
+def _redrive(arguments: argparse.Namespace, letters: LettersOfDaemon) -> int:
     wanted = _wanted(arguments)
     if wanted == Wanted() and not (arguments.all or arguments.yes or sys.stdin.isatty()):
         return complain("redrive: expected a filter, or --all for all of them", 2)
@@ -213,9 +219,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
     done = letters.redrive(wanted, arguments.ttl)
     if arguments.as_json:
         staying = [each._asdict() for each in done.staying]
-        when = "now" if done.is_now else "next_start"
-        answer = {"redriven": done.going, "when": when, "not_redriven": staying, "not_redriven_total": done.staying_total}
-        document_out(answer)
+        document_out({"redriven": done.going, "not_redriven": staying, "not_redriven_total": done.staying_total})
         return 0 if done.going else 1
     if not done.going and not done.staying_total:
         return _nothing()
@@ -224,8 +228,7 @@ def _redrive(arguments: argparse.Namespace, letters: Letters) -> int:
         lines_out([f"not redriven: {done.staying_total - len(done.staying)} more like these"])
     if not done.going:
         return complain("nothing to redrive", 1)
-    when = "now, by the running daemon" if done.is_now else "when the daemon starts; it is not running"
-    lines_out([f"{_count(done.going)} to be redriven {when}"])
+    lines_out([f"{_count(done.going)} to be redriven now, by the running daemon"])
     return 0
 
 

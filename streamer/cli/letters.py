@@ -1,4 +1,4 @@
-"""Access to dead letters for the commands: through the running daemon, or in the journal's file if no daemon runs."""
+"""Access to dead letters for the commands: through the running daemon, or to read in the journal's file if none runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
-from streamer.cli.running import UNFIT, DaemonAddress, NobodyThereError, ask, configured, unfit, user
+from streamer.cli.running import UNFIT, DaemonAddress, NobodyThereError, ask, configured, unfit
 from streamer.config.models import Config
-from streamer.journal.letter_acts import UnreadableLetterError, message_of, purge, redrive
+from streamer.journal.letter_acts import UnreadableLetterError, message_of
 from streamer.journal.letter_json import content_json, summary_json
 from streamer.journal.letters import LetterFile, LetterFilter, open_letters
 from streamer.journal.lock import is_in_use
-from streamer.logs.audit import audit
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import DAY_MS, format_id
@@ -34,13 +33,9 @@ class StayingLetter(NamedTuple):
 
 
 class RedriveAnswer(NamedTuple):
-    """How many letters are redriven, whether a daemon does so now or at its next start, and which stay.
-
-    ``staying`` may have fewer than ``staying_total``.
-    """
+    """How many letters are redriven, and which stay. ``staying`` may have fewer than ``staying_total``."""
 
     going: int
-    is_now: bool
     staying: list[StayingLetter]
     staying_total: int
 
@@ -85,7 +80,7 @@ class Wanted:
 
 
 class Letters(Protocol):
-    """Access to dead letters, in the file or through the daemon. The audit log has each act."""
+    """Reads dead letters, in the file or through the daemon."""
 
     def find(self, wanted: Wanted, *, newest_first: bool = False) -> Iterator[LetterFields]:
         """Yield the matching letters, oldest or newest first."""
@@ -93,15 +88,9 @@ class Letters(Protocol):
     def shown(self, wanted: Wanted) -> Iterator[LetterFields]:
         """Yield the matching letters with their messages: ``content``, or None and a ``problem``."""
 
-    def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
-        """Have the matching letters sent again."""
-
-    def purge(self, wanted: Wanted) -> int:
-        """Delete the matching letters. Return how many."""
-
 
 class LettersOfFile:
-    """The dead letters in a journal file. They can be changed only while no daemon runs."""
+    """The dead letters in a journal file, to read."""
 
     def __init__(self, file: LetterFile, now_ms: int) -> None:
         self._file = file
@@ -124,19 +113,6 @@ class LettersOfFile:
                 }
             except UnreadableLetterError as exc:
                 yield {**summary, "content": None, "problem": str(exc)}
-
-    def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
-        done = redrive(self._file, wanted.as_filter(self._now_ms), self._now_ms, ttl_ms)
-        if done.going:
-            audit("redriven", who=user(), where="command line", letters=done.going)
-        staying = [StayingLetter(format_id(each.letter.id), each.letter.source, each.why) for each in done.named]
-        return RedriveAnswer(done.going, False, staying, done.staying)
-
-    def purge(self, wanted: Wanted) -> int:
-        purged = purge(self._file, wanted.as_filter(self._now_ms))
-        if purged:
-            audit("purged", who=user(), where="command line", letters=purged)
-        return purged
 
 
 class LettersOfDaemon:
@@ -161,15 +137,17 @@ class LettersOfDaemon:
             yield ask(self._daemon, f"/dead-letters/{letter['number']}", _detail, is_secret=True)
 
     def redrive(self, wanted: Wanted, ttl_ms: int | None) -> RedriveAnswer:
+        """Have the matching letters sent again."""
         asked = _selection(wanted) | ({} if ttl_ms is None else {"ttl_ms": ttl_ms})
         return ask(self._daemon, "/dead-letters/redrive", _redriven, asked, _ACT_S)
 
     def purge(self, wanted: Wanted) -> int:
+        """Delete the matching letters. Return how many."""
         return ask(self._daemon, "/dead-letters/purge", lambda answer: int(answer["purged"]), _selection(wanted), _ACT_S)
 
 
 @contextmanager
-def letters_of_daemon(daemon: DaemonAddress) -> Iterator[Letters]:
+def letters_of_daemon(daemon: DaemonAddress) -> Iterator[LettersOfDaemon]:
     """Yield the letters of a daemon. Within the context, reading an invalid answer raises `NotAskedError`."""
     try:
         yield LettersOfDaemon(daemon)
@@ -229,4 +207,4 @@ def _detail(answer: Any) -> LetterFields:
 
 def _redriven(answer: Any) -> RedriveAnswer:
     staying = [StayingLetter(str(each["id"]), str(each["source"]), str(each["why"])) for each in answer["not_redriven"]]
-    return RedriveAnswer(int(answer["redriven"]), True, staying, int(answer["not_redriven_total"]))
+    return RedriveAnswer(int(answer["redriven"]), staying, int(answer["not_redriven_total"]))

@@ -21,6 +21,9 @@ MAX_NAMED = 20
 
 _PAGE_LETTERS = 500
 
+ChangeLetters = Callable[[LetterChange], int]
+"""Changes letters, as `Journal.change_letters` does. Returns how many of them still existed. Raises `JournalError`."""
+
 
 class UnreadableLetterError(ValueError):
     """The message of a letter cannot be read; the text gives the reason."""
@@ -42,12 +45,13 @@ class Redriven:
     named: list[Staying] = field(default_factory=list)
 
 
-def _always() -> bool:
-    return True
-
-
 def redrive(
-    file: LetterFile, selected: LetterFilter, now_ms: int, ttl_ms: int | None, go_on: Callable[[], bool] = _always
+    file: LetterFile,
+    change: ChangeLetters,
+    selected: LetterFilter,
+    now_ms: int,
+    ttl_ms: int | None,
+    go_on: Callable[[], bool],
 ) -> Redriven:
     """Mark letters for a redrive, with a new TTL in ms (0: none; None: their own), while ``go_on`` returns True."""
     done = Redriven()
@@ -61,14 +65,14 @@ def redrive(
             done.staying += 1
             if len(done.named) < MAX_NAMED:
                 done.named.append(Staying(letter, why))
-        done.going += file.change(LetterChange(going, now_ms, ttl_ms))
+        done.going += change(LetterChange(going, now_ms, ttl_ms))
     return done
 
 
-def purge(file: LetterFile, selected: LetterFilter, go_on: Callable[[], bool] = _always) -> int:
+def purge(file: LetterFile, change: ChangeLetters, selected: LetterFilter, go_on: Callable[[], bool]) -> int:
     """Delete letters for good while ``go_on`` returns True. Return how many."""
     pages = _pages(file, selected, go_on)
-    return sum(file.change(LetterChange([letter.number for letter in letters])) for letters in pages)
+    return sum(change(LetterChange([letter.number for letter in letters])) for letters in pages)
 
 
 def message_of(letter: LetterSummary, file: LetterFile) -> UMessage:

@@ -1,12 +1,13 @@
-"""Reads the dead letters in a journal file outside the daemon's event loop, and deletes or marks them.
+"""Reads the dead letters in a journal file outside the daemon's event loop.
 
-The law of this file: a journal has one writer. While a daemon runs that is its journal's thread, which makes the changes.
+The law of this file: it changes nothing. A journal has one writer, the thread of the daemon's `Journal`, which makes a
+`LetterChange`.
 """
 
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,8 @@ from zlib import crc32
 
 from streamer.journal import wal
 from streamer.journal.entries import CorruptEntryError, JournalError
-from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL, journal_faults
-from streamer.journal.sqlite import CorruptFileError, connect, transaction
+from streamer.journal.sqlite import CorruptFileError, connect
 from streamer.journal.versions import Age, age_of
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UriError, UUri
@@ -106,21 +106,13 @@ class LetterChange(NamedTuple):
         return connection.execute(marks, (self.redrive_ms, self.ttl_ms, numbers)).rowcount
 
 
-ChangeLetters = Callable[[LetterChange], int]
-"""Changes letters. Returns how many of them still existed, once the change is on disk. Raises `JournalError`."""
-
-
 class LetterFile:
-    """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`.
+    """The letters of an open journal file. Methods raise `JournalError` and `CorruptFileError`."""
 
-    ``change`` has a daemon's journal change letters.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, change: ChangeLetters | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         connection.create_function("is_match", 2, _matches, deterministic=True)
         self._connection = connection
         self._path = path
-        self.change: ChangeLetters = change or self._change
 
     def find(
         self, selected: LetterFilter, after: int | None = None, limit: int = -1, *, newest_first: bool = False
@@ -161,22 +153,10 @@ class LetterFile:
             raise CorruptEntryError("its body was changed")
         return bytes(body)
 
-    def _change(self, change: LetterChange) -> int:
-        # A daemon that starts meanwhile reads the marks in a transaction of its own, after this one.
-        with journal_faults(self._path), transaction(self._connection):
-            if is_in_use(self._path, is_connected=True):
-                text = f"{self._path}: the running daemon writes it: set metrics.port to reach the daemon, or stop it"
-                raise JournalError(text, is_in_use=True)
-            return change.apply(self._connection)
-
 
 @contextmanager
-def open_letters(path: Path, change: ChangeLetters | None = None) -> Iterator[LetterFile]:
-    """Yield the dead letters of a journal file. Raises `JournalError` and `CorruptFileError`.
-
-    ``change``: `Journal.change_letters` of the daemon that uses the file; without it, letters are changed only while no
-    daemon does.
-    """
+def open_letters(path: Path) -> Iterator[LetterFile]:
+    """Yield the dead letters of a journal file, also of one in use. Raises `JournalError` and `CorruptFileError`."""
     with journal_faults(path):
         if not path.exists():
             raise JournalError(f"{path}: no such file; the daemon creates it when it starts")
@@ -184,15 +164,16 @@ def open_letters(path: Path, change: ChangeLetters | None = None) -> Iterator[Le
             raise JournalError(f"{path}: permission denied; only the user who runs the daemon may read it")
         if problem := wal.damage_of_unused(path):  # opening it here would lose the rest of the log
             raise CorruptFileError(problem)
-        connection = connect(path, read_only=change is not None)
+        connection = connect(path)  # SQLite removes the side files of a writable connection when it is the last one
     try:
         with journal_faults(path):
+            connection.execute("PRAGMA query_only = ON")
             age = age_of(connection, path, JOURNAL)
             if age is Age.EMPTY:
                 raise JournalError(f"{path}: the file is empty; the daemon creates the journal when it starts")
             if age is Age.EARLIER:
                 raise JournalError(f"{path}: an earlier version wrote it; the daemon brings it up to date when it starts")
-        yield LetterFile(connection, path, change)
+        yield LetterFile(connection, path)
     finally:
         connection.close()
 

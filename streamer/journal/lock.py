@@ -95,14 +95,9 @@ def _is_taken(descriptor: int, after_s: float = 0.0) -> bool:
     return True
 
 
-def is_in_use(path: Path, *, is_connected: bool = False) -> bool:
-    """Whether a daemon uses the file now. Raises OSError.
-
-    ``is_connected``: SQLite has a connection to it in this process, so that its own lock cannot be looked at.
-    """
-    if _is_locked(_lock_path(path)):  # also if this process is that daemon
-        return True
-    return not is_connected and _is_locked(path)
+def is_in_use(path: Path) -> bool:
+    """Whether a daemon uses the file now. Raises OSError."""
+    return _is_locked(_lock_path(path)) or _is_locked(path)  # the first also if this process is that daemon
 
 
 def _is_locked(path: Path) -> bool:

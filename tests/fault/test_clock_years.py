@@ -151,7 +151,7 @@ def letters(run: Running, **selected: Any) -> set[UUri]:
     config = run.daemon.config
     assert config.journal is not None
     assert config.journal.path is not None
-    with open_letters(config.journal.path, lambda change: 0) as file:
+    with open_letters(config.journal.path) as file:
         found = file.find(LetterFilter(ahead_ms=run.clock.wall_ms() + DAY_MS, **selected))
         return {UUri.parse(letter.source) for letter in found}
 

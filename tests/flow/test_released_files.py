@@ -18,6 +18,7 @@ from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.journal import damage
+from streamer.journal.letters import LetterChange
 from streamer.routing.pause_rules import PauseRule
 from streamer.services.host import TABLES, ServiceHost, entities
 from streamer.services.state import StateFile
@@ -31,6 +32,7 @@ from streamer.uprotocol.uuid import format_id
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.journaled_run import DOWN, JournaledRun, journaled_run
+from tests.flow.letters import stored
 from tests.unit.services.fake_router import FakeRouter
 from tests.upgrade.fixtures import Released, released
 from tests.waiting import until
@@ -98,8 +100,9 @@ async def test_dead_letters_are_listed_shown_and_redriven(files: Released, capsy
     assert Counter(each["outcome"] for each in listed) == {"expired": 2, "rejected": 1}
     assert main(["dead-letters", "show", format_id(dead[0].id), *config]) == 0
     assert "too late" in capsys.readouterr().out
-    assert main(["dead-letters", "redrive", "--ttl", "1d", "--route", "cloud-vehicle", *config]) == 0
     async with journaled_run(files.journal, clock=FakeClock(files.now_ms), pause_rules=[RULE]) as run:
+        numbers = [each.number for each in stored(files.journal) if each.route == "cloud-vehicle"]
+        assert run.journal.change_letters(LetterChange(numbers, files.now_ms, 86_400_000)) == 2
         late = {message.id: message for message in dead[:2]}
         await until(lambda: late.keys() <= {m.id for m in run.harness.sent("vehicle")}, "the redrive", 10)
         for message in run.harness.sent("vehicle"):

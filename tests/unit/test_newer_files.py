@@ -65,8 +65,6 @@ async def test_the_daemon_does_not_start(config: str, tmp_path: Path, file: tupl
     [
         (JOURNAL, ["dead-letters", "list"]),
         (JOURNAL, ["dead-letters", "show", "01a2028f-6a62-7e70-98cf-5d52470b6541"]),
-        (JOURNAL, ["dead-letters", "redrive"]),
-        (JOURNAL, ["dead-letters", "purge", "--all"]),
         (STATE, EXPLAIN),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",

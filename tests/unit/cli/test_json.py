@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamer.uprotocol.uuid import format_id
 from tests.ports import free_port
 from tests.unit.cli.commands import GOOD, SPEED, Run, answering, response, status_of
 from tests.unit.cli.letters import IDS, TOKEN
@@ -120,7 +121,7 @@ def test_a_pause_answers_whether_it_changed_anything(document: Document, tmp_pat
         assert document("pause", *where) == (0, {"paused": []})
 
 
-def test_dead_letters_are_shown_redriven_and_purged(dead_letters: Run) -> None:
+def test_dead_letters_are_shown(dead_letters: Run) -> None:
     def call(*words: str) -> tuple[int, Any]:
         status, out, err = dead_letters(*words, "--json")
         assert err == ""
@@ -130,13 +131,18 @@ def test_dead_letters_are_shown_redriven_and_purged(dead_letters: Run) -> None:
     assert (status, [each["id"] for each in found["dead_letters"]]) == (0, [IDS[1]])
     assert found["dead_letters"][0]["content"]["payload"]["hex"] == "0001fe" * 10
     assert TOKEN not in json.dumps(found)
-    status, found = call("redrive", "--route", "vehicle-cloud")
-    assert (status, found["redriven"], found["when"], found["not_redriven_total"]) == (0, 1, "next_start", 1)
-    assert [each["id"] for each in found["not_redriven"]] == [IDS[1]]
-    assert call("purge", "--older-than", "30m") == (0, {"purged": 2})
-    assert call("purge", "--older-than", "30m") == (1, {"purged": 0})
-    assert call("show", IDS[1]) == (1, {"dead_letters": []})
-    assert call("purge") == (
-        2,
-        {"error": "purge: expected a filter, or --all for all of them", "status": 2, "problems": []},
-    )
+    assert call("show", format_id(bytes(16))) == (1, {"dead_letters": []})
+
+
+def test_dead_letters_are_redriven_and_purged(document: Document, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef0123")
+    staying = [{"id": IDS[1], "source": "//veh1/A8001/2/8A51", "why": "expired"}]
+    redriven = {"redriven": 1, "not_redriven": staying, "not_redriven_total": 1}
+    answers = [redriven, {"purged": 2}, {"purged": 0}]
+    with answering(*(response("200 OK", json.dumps(each)) for each in answers)) as (port, _):
+        where = ("--url", f"http://127.0.0.1:{port}", "--token-file", str(tmp_path / "token"))
+        assert document("dead-letters", "redrive", *where, "--route", "up") == (0, redriven)
+        assert document("dead-letters", "purge", *where, "--all") == (0, {"purged": 2})
+        assert document("dead-letters", "purge", *where, "--all") == (1, {"purged": 0})
+        said = "purge: expected a filter, or --all for all of them"
+        assert document("dead-letters", "purge", *where) == (2, {"error": said, "status": 2, "problems": []})

@@ -1,6 +1,7 @@
 """Dead letters in the file, for other programs: found by what is asked, read whole, deleted and marked by number."""
 
 import os
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,26 +133,21 @@ def marks(path: Path) -> dict[int, tuple[int | None, int | None]]:
         return {each.number: (each.redrive_ms, each.redrive_ttl_ms) for each in letters.find(LetterFilter())}
 
 
-@pytest.mark.parametrize("is_running", [False, True])
 def test_letters_are_deleted_and_marked_by_number_and_those_that_were_there_are_counted(
-    full: Path, harness: MakeHarness, is_running: bool
+    full: Path, harness: MakeHarness
 ) -> None:
-    with open_letters(full, harness().open().journal.change_letters if is_running else None) as letters:
-        assert letters.change(LetterChange([1, 99])) == 1
-        assert letters.change(LetterChange([1, 2, 3], 7000, 500)) == 2
+    journal = harness().open().journal
+    assert journal.change_letters(LetterChange([1, 99])) == 1
+    assert journal.change_letters(LetterChange([1, 2, 3], 7000, 500)) == 2
     assert marks(full) == {2: (7000, 500), 3: (7000, 500), 4: (None, None)}
 
 
-def test_only_a_daemon_that_runs_changes_letters_also_if_it_has_started_meanwhile(full: Path, harness: MakeHarness) -> None:
-    with open_letters(full) as letters:
-        daemon = harness().open()
-        for change in (LetterChange([1]), LetterChange([1], 7000)):
-            with pytest.raises(JournalError, match="the running daemon writes it") as caught:
-                letters.change(change)
-            assert caught.value.is_in_use
-        assert marks(full)[1] == (None, None)
-        daemon.close()
-        assert letters.change(LetterChange([1], 7000)) == 1
+def test_what_reads_the_file_cannot_change_it_and_leaves_no_files_behind(full: Path) -> None:
+    before = sorted(os.listdir(full.parent))
+    with open_letters(full) as letters, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        LetterChange([1]).apply(letters._connection)
+    assert found(full) == [1, 2, 3, 4]
+    assert sorted(os.listdir(full.parent)) == before
 
 
 def test_a_file_that_is_not_there_or_empty_is_told(path: Path) -> None:

@@ -2,11 +2,7 @@
 
 import fcntl
 import os
-import sqlite3
-import subprocess
-import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -142,15 +138,3 @@ def test_the_file_that_takes_the_place_of_another_is_locked_anew(path: Path) -> 
         lock(other).take()
     assert not is_in_use(moved)
     held.release()
-
-
-_WRITES = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('CREATE TABLE other (number)')"
-
-
-def test_who_looks_and_has_a_connection_keeps_the_locks_of_that(path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
-        assert not is_in_use(path, is_connected=True)
-        other = subprocess.run([sys.executable, "-c", _WRITES, str(path)], capture_output=True, text=True, check=False)
-        assert "database is locked" in other.stderr
-        connection.execute("ROLLBACK")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, Facts, Mark, Renumbering
-from streamer.journal.letters import LetterChange, LetterFilter, open_letters
+from streamer.journal.letters import LetterChange
 from streamer.journal.reading import Reader
 from streamer.journal.store import Store
 from tests.examples import examples
@@ -74,15 +74,6 @@ def test_facts_end_when_an_earlier_version_has_added_entries(path: Path, change:
     assert found_in(path) == {"name": "a"}
     change(path)
     assert found_in(path) == {}
-
-
-def test_letters_that_are_deleted_while_no_daemon_runs_end_no_facts(path: Path) -> None:
-    store = opened(path)
-    store.apply(Batch(letters=[letter(2), letter(4, 4)], facts=facts(name="a")))
-    store.close()
-    with open_letters(path) as file:
-        assert file.change(LetterChange([each.number for each in file.find(LetterFilter())])) == 2
-    assert found_in(path) == {"name": "a"}
 
 
 def test_a_salvaged_file_has_no_facts_and_takes_none_that_were_meant_for_the_one_before(path: Path) -> None:
