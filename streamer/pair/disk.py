@@ -11,6 +11,8 @@ had it. The law of this file:
   position it has seen any entry, and up to which it has all. If its folder is restored, so is the claim.
 - The active one checks the claim against its own runs. It says below which number all of its entries that the standby has
   were on its own disk, too: `Disk.proves_below`. If it does not name one of these, it has settled it.
+- A standby whose disk lacks transactions that the active one has seen of it gets their entries back as a copy, with numbers
+  of its own. With the beginning of that copy it forgets its earlier runs, for no claim about them covers such entries.
 - Its own claim about the standby's disk says below which number the entries of the standby are known to it, too:
   `Disk.shared_below`. It is renewed when the standby has copied everything: `Disk.granted`.
 - The standby *adopts* everything else before it copies: such entries get new numbers of the standby's own, above all
@@ -58,13 +60,14 @@ NO_CLAIM = CopyClaim()
 class Given(NamedTuple):
     """What another disk has of this one: all that was written up to a position, with numbers below ``below``.
 
-    ``is_copying``: this disk has only copied from the other one since.
+    ``is_copying``: this disk has only copied from the other one since. Claims about runs before ``run`` are older than that.
     """
 
     disk: str = ""
     position: int = 0
     below: int = 0
     is_copying: bool = False
+    run: str = ""
 
 
 class Origin(NamedTuple):
@@ -136,8 +139,13 @@ class Disk:
     @property
     def content(self) -> tuple[int, int]:
         """Return the epoch and the position up to which the disk has everything; the higher, the later."""
-        worked = max((run.epoch for run in self.runs), default=0), self.position
+        worked = self._epoch, self.position
         return max(worked, (self.claim.epoch, self.claim.has)) if self.claim.has >= 0 else worked
+
+    @property
+    def _epoch(self) -> int:
+        """Return the highest epoch that the disk worked in."""
+        return max((run.epoch for run in self.runs), default=0)
 
     # -- of the active one
 
@@ -180,7 +188,7 @@ class Disk:
 
     def given_to(self, disk: str, position: int) -> None:
         """Note that another disk has everything up to a position."""
-        self.given = Given(disk, position, EVERYTHING)
+        self.given = Given(disk, position, EVERYTHING, run=self.runs[-1].name)
 
     def lower(self, lowest: int) -> None:
         """Note the lowest number that was written after what the other disk has."""
@@ -197,17 +205,20 @@ class Disk:
             own_from, below = EVERYTHING, self.given.below  # what this disk alone has was adopted before
         else:
             own_from = below = self.shared_below(origin.claim, origin.disk)
+        has_lost = self._has_lost(origin.claim)
         adopted = None
         if own_from < EVERYTHING or not is_proved:
             below = max(self.top, origin.top) + 1
             below += below % 2 != self.parity
             even_from, odd_from = (own_from, proved_below)[:: -1 if self.parity else 1]
             adopted = Renumbering(_bound(even_from), _bound(odd_from), below)
-            self._begin(Run(run, self.position, below, max((each.epoch for each in self.runs), default=0)))
+            self._begin(Run(run, self.position, below, self._epoch))
             self.position += 1
             self.top = below
         since = self.given.position if self.given.is_copying and self.given.disk == origin.disk else self._has(origin.claim)
-        self.given = Given(origin.disk, since, below, is_copying=True)
+        if has_lost:
+            self._keep([Run(run, min(since, self.position), 0, self._epoch)])
+        self.given = Given(origin.disk, since, below, is_copying=True, run=self.runs[-1].name if self.runs else "")
         if is_proved:
             self.claim = self.claim._replace(run=origin.run, seen=max(self.claim.seen, position))
         else:
@@ -249,9 +260,13 @@ class Disk:
             return 0  # of a run that is forgotten
         ends = [each.position for each in self.runs[1:]] + [self.position]
         below = next(run.first for run, end in zip(self.runs, ends, strict=True) if end > claim.has)
-        if self.given.disk == disk and claim.has >= self.given.position:
+        if self.given.disk == disk and claim.has >= self.given.position and self._is_since(claim.run, self.given.run):
             below = max(below, self.given.below)
         return below
+
+    def _has_lost(self, claim: CopyClaim) -> bool:
+        """Return whether another disk has seen transactions of this one that are not on it."""
+        return claim.disk == self.name and self.proves_below(claim) < EVERYTHING
 
     def _has(self, claim: CopyClaim) -> int:
         """Return up to which position of this disk another one has everything; `EVERYTHING` if that is unknown."""
@@ -264,6 +279,11 @@ class Disk:
                 if run.name == claim.run:
                     return run, following
         return None
+
+    def _is_since(self, run: str, earliest: str) -> bool:
+        """Return whether a run of this disk began with or after another one; one that is forgotten began before."""
+        names = [each.name for each in self.runs]
+        return earliest not in names or names.index(run) >= names.index(earliest)
 
     def _begin(self, run: Run) -> None:
         self._keep([*self.runs, run][-_MOST_RUNS:])

@@ -194,6 +194,7 @@ class Pair:
                 if message not in side.seen and message not in self.settled:
                     fresh = side.numbered.pop(0)
                     disk.wrote(fresh)
+                    disk.lower(fresh)
                     side.files.facts |= disk.changed()
                     side.files.entries[fresh] = message
                     other.disk.saw(disk.position, disk.position, disk.runs[-1].epoch)
@@ -251,6 +252,32 @@ def flat(acts: object) -> Iterator[str]:
 def test_whatever_becomes_of_disks_only_what_is_settled_is_deleted(history: object, seed: int) -> None:
     pair = Pair(random.Random(seed))
     for act in flat(history):
+        pair.act(act)
+
+
+@pytest.mark.parametrize(
+    ("seed", "acts"),
+    [
+        # A disk gets back, as a copy, entries with numbers of its own that a power failure took from it.
+        (
+            0,
+            "work 0, write, work 0, link, work 0, link, work 0, write, link, work 0, write, work 1, link, save 0, tear,"
+            " work 0, link, restore 0, work 0, link",
+        ),
+        # The same, and the copy breaks off in the middle.
+        (
+            8263,
+            "work 0, write, crash, tear, cut, link, tear, work 0, link, write, write, link, work 1, write, cut, save 1,"
+            " write, salvage 1, work 0, link, work 0, link, save 0, save 1, tear, tear, crash, work 1, cut, link, work 1,"
+            " link, crash, tear, restore 1, work 1, save 0, write, link, link",
+        ),
+        # A claim as old as a copy that broke off comes back with a restored disk.
+        (7038, "work 0, link, link, write, save 1, work 0, write, link, work 1, link, restore 1, work 1, link"),
+    ],
+)
+def test_a_restored_disk_makes_no_claim_about_entries_that_came_after_it_was_saved(seed: int, acts: str) -> None:
+    pair = Pair(random.Random(seed))
+    for act in acts.split(", "):
         pair.act(act)
 
 
