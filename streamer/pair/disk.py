@@ -151,7 +151,7 @@ class Disk:
 
     def begin_run(self, name: str, epoch: int, first: int) -> None:
         """Begin to work; ``first``: no new entry has a lower number."""
-        self._begin(Run(name, self.position, first, epoch))
+        self._keep([*self.runs, Run(name, self.position, first, epoch)])
         self.given = self.given._replace(below=min(self.given.below, first), is_copying=False)
 
     def raise_epoch(self, epoch: int) -> bool:
@@ -212,7 +212,7 @@ class Disk:
             below += below % 2 != self.parity
             even_from, odd_from = (own_from, proved_below)[:: -1 if self.parity else 1]
             adopted = Renumbering(_bound(even_from), _bound(odd_from), below)
-            self._begin(Run(run, self.position, below, self._epoch))
+            self._keep([*self.runs, Run(run, self.position, below, self._epoch)])
             self.position += 1
             self.top = below
         since = self.given.position if self.given.is_copying and self.given.disk == origin.disk else self._has(origin.claim)
@@ -285,12 +285,9 @@ class Disk:
         names = [each.name for each in self.runs]
         return earliest not in names or names.index(run) >= names.index(earliest)
 
-    def _begin(self, run: Run) -> None:
-        self._keep([*self.runs, run][-_MOST_RUNS:])
-
     def _keep(self, runs: list[Run]) -> None:
-        self.runs = runs
-        self._runs_text = json.dumps(runs)
+        self.runs = runs[-_MOST_RUNS:]
+        self._runs_text = json.dumps(self.runs)
 
 
 def _bound(first: int) -> int | None:
