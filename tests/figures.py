@@ -31,10 +31,8 @@ KERNEL |= {"backoff", "clock", "due", "files", "plugins", "rate", "systemd"}
 OF_FEATURES = {
     "config.changed",
     "config.cost",
-    "config.costs",
     "config.expectations",
     "config.pair",
-    "config.peaks",
     "config.push",
     "delivery.inbound.initial_values",
     "delivery.outcomes.tap",

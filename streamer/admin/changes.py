@@ -6,7 +6,6 @@ from streamer.admin.answers import in_turns
 from streamer.admin.known_flows import known_flows
 from streamer.admin.running import RunningStreamer
 from streamer.config.changed import changed_settings
-from streamer.config.costs import costs
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, reconnected_endpoints
 from streamer.config.shown import fingerprint
@@ -42,5 +41,4 @@ async def preview(running: RunningStreamer, config: Config) -> dict[str, Any]:
         "settings": [setting._asdict() for setting in changed_settings(running.config, config)],
         "restart": beyond_reload(running.config, config),
         "rebuilt": reconnected_endpoints(running.config, config),
-        "costs": [cost.text for cost in costs(running.config, config)],
     }

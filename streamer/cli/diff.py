@@ -11,8 +11,6 @@ from streamer.cli.running import answered
 from streamer.cli.text import EX_CONFIG, EX_IOERR, add_json, complain, document_out, lines_out, reason_of
 from streamer.config.changed import Setting, changed_settings
 from streamer.config.checks import nearest
-from streamer.config.cost import Cost
-from streamer.config.costs import cost_lines, costs
 from streamer.config.load import ConfigError, load
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, reconnected_endpoints
@@ -30,8 +28,8 @@ from streamer.routing.representative import representatives
 from streamer.services.host import table_of
 from streamer.services.state import StateError
 
-_SETTINGS, _COST, _NONE = "settings", "cost", "none"
-FAIL_ON = (*(kind.value for kind in Kind), _SETTINGS, _COST)
+_SETTINGS, _NONE = "settings", "none"
+FAIL_ON = (*(kind.value for kind in Kind), _SETTINGS)
 
 
 class Differences(NamedTuple):
@@ -45,7 +43,6 @@ class Differences(NamedTuple):
     settings: list[Setting]
     restart: list[str]
     rebuilt: list[str]
-    costs: list[Cost]
 
     @property
     def comparisons(self) -> list[tuple[Comparison, bool]]:
@@ -58,8 +55,7 @@ class Differences(NamedTuple):
     def names(self) -> set[str]:
         """Return the kinds that there are, as ``--fail-on`` names them."""
         found = {kind.value for comparison, _ in self.comparisons for kind in comparison.kinds}
-        found |= {_SETTINGS} if self.settings else set()
-        return found | ({_COST} if any(cost.is_short for cost in self.costs) else set())
+        return found | ({_SETTINGS} if self.settings else set())
 
     def failing(self, gate: Sequence[str] | None) -> list[str]:
         """Return the kinds that a gate stops. None: all that can lose or expose a message."""
@@ -156,7 +152,6 @@ def compared(old: Config, new: Config, found: Found, before: Side) -> Difference
         changed_settings(old, new),
         beyond_reload(old, new),
         reconnected_endpoints(old, new),
-        costs(old, new, found.peaks),
     )
 
 
@@ -195,7 +190,6 @@ def _sections(differences: Differences) -> Iterator[tuple[str, list[str]]]:
     for title, lines in (
         ("Settings that change:", [setting.text for setting in differences.settings]),
         ("At a reload:", list(_at_a_reload(differences))),
-        ("What the new file costs:", list(cost_lines(differences.costs))),
     ):
         if lines:
             yield title, lines
@@ -219,5 +213,4 @@ def _document(arguments: argparse.Namespace, differences: Differences, found: Fo
         "settings": [setting._asdict() for setting in differences.settings],
         "restart": differences.restart,
         "rebuilt": differences.rebuilt,
-        "costs": [cost._asdict() | {"is_short": cost.is_short} for cost in differences.costs],
     }

@@ -10,7 +10,6 @@ from streamer.cli.running import NotAskedError, add_elsewhere, daemon_of
 from streamer.cli.text import EX_IOERR, milliseconds
 from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
-from streamer.config.peaks import Peaks
 from streamer.routing.flow import Flow
 from streamer.routing.representative import representatives
 
@@ -18,7 +17,7 @@ DEFAULT_LAST = "7d"
 
 
 class Found(NamedTuple):
-    """Flows, where they were found in words, and how busy traces know routes and endpoints to have been.
+    """Flows, and where they were found in words.
 
     ``is_real``: messages of these flows were seen. ``cut``: why they are not all that matter, empty if they are.
     ``unread``: the files that cannot be read, and why.
@@ -28,7 +27,6 @@ class Found(NamedTuple):
     where: str
     is_real: bool
     cut: str = ""
-    peaks: Peaks | None = None
     unread: Sequence[str] = ()
 
     @property
@@ -105,7 +103,7 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"
         cut = f"the traces have at least {_flows(week.more_flows)} more"
-    return Found(week.flows, where, is_real=True, cut=cut, peaks=week.peaks, unread=unread)
+    return Found(week.flows, where, is_real=True, cut=cut, unread=unread)
 
 
 def _duration(length_ms: int) -> str:

@@ -36,7 +36,7 @@ from streamer.cli.text import (
     lines_out,
     reason_of,
 )
-from streamer.config.costs import sum_line
+from streamer.config.cost import sum_line
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError

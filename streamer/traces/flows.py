@@ -1,8 +1,8 @@
-"""Reads the distinct flows out of a folder of traces, and how busy routes and endpoints were, in one pass over the files.
+"""Reads the distinct flows out of a folder of traces, in one pass over the files.
 
 The law of this file:
 - Only the columns that are needed are read, and only the partitions of the period. What is read is reduced at once: by file
-  to its distinct flows, by hour to the busiest minute. Memory depends on the number of distinct flows, not of records, and
+  to its distinct flows. Memory depends on the number of distinct flows, not of records, and
   that number is bounded: sources choose their names themselves, so there may be any number. The rarest are given up first.
 - A file that cannot be read, is no trace file, or was written by a newer version is left out and counted, as the nightly
   jobs do. A file that disappears meanwhile was deleted to keep to the bound.
@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamer.config.peaks import Peaks, Place
 from streamer.routing.flow import TYPES, Flow
 from streamer.routing.outcome import Outcome
 from streamer.traces.reader import (
@@ -41,7 +40,7 @@ from streamer.traces.reader import (
     parquet_files,
 )
 from streamer.traces.record import SCHEMA, NewerTraceError, check_version
-from streamer.uprotocol.message import OVERHEAD_BYTES, UMessageType, UPriority, authority_only
+from streamer.uprotocol.message import UMessageType, UPriority, authority_only
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -50,17 +49,14 @@ MOST_FLOWS = 50_000
 
 _MOST_VALUES = 1 << 62
 _DAY_US = 24 * HOUR_US
-_MINUTE_US = 60_000_000
 _MERGED_ROWS = 250_000
-_MOST_PLACES = 10_000  # routes, times minutes, of some files
 _SHOWN = 10  # files that are left out and complained about one by one
 
 _TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
 _ENDS = ("src", "sink")
 _PARTS = (("ue_id", 32), ("ue_version", 8), ("resource_id", 16))
 _NUMBERS = tuple(f"{end}_{part}" for end in _ENDS for part, _ in _PARTS)
-_SUMMED = ("payload_bytes", "queue_wait_us", "latency_us")
-_READ = ("ts", *_TEXTS, *_NUMBERS, *_SUMMED, "ttl_ms")
+_READ = ("ts", *_TEXTS, *_NUMBERS, "ttl_ms")
 _IDENTIFY = ("run_ts", "seq", "latency_us")
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -69,18 +65,8 @@ _REDUCED_ROWS = 2 * BATCH_ROWS
 """Records of several files that are reduced together."""
 
 _FLOW = (*(name for name in _TEXTS if name != "outcome"), "src", "sink", "has_ttl")
-_PLACE = ("route", "ingress", "egress", "minute")
 _INVALID = 1 << 56  # numbers of an address that have more bits than they may
-_SUMS: list[tuple[Any, str]] = [
-    ("payload_bytes", "sum"),
-    ("payload_bytes", "max"),
-    ("queue_wait_us", "max"),
-    ("queue_wait_us", "sum"),
-    ("latency_us", "sum"),
-    ([], "count_all"),
-]
 _DUPLICATE: Final = Outcome.DUPLICATE.value
-_DELIVERED: Final = Outcome.DELIVERED.value
 
 
 class Week(NamedTuple):
@@ -92,7 +78,6 @@ class Week(NamedTuple):
     """
 
     flows: list[Flow]
-    peaks: Peaks
     days: float
     records: int
     files: int
@@ -109,7 +94,7 @@ def read_week(
     streamer: str | None = None,
     most_flows: int = MOST_FLOWS,
 ) -> Week:
-    """Return the distinct flows since ``since_us`` (Unix µs, its whole hour), and the peaks of routes and endpoints.
+    """Return the distinct flows since ``since_us`` (Unix µs, its whole hour).
 
     ``streamer``: only the records of this streamer. A message that went over several routes, or was copied to several
     authorities, counts once. Its sink is the one with which it was sent, so a Publish to which only a route may have given
@@ -117,7 +102,7 @@ def read_week(
     no configuration lets through. Identities are not in the records. ``complain`` is told of the first files that are left
     out, and how many there are.
     """
-    found = _Found(most_flows, Peaks((now_us - since_us) / HOUR_US))
+    found = _Found(most_flows)
     since_us -= since_us % HOUR_US
     seen, read_us = SeenRecords(), now_us
     spool = SpoolReader(folder, complain)
@@ -143,10 +128,9 @@ def read_week(
 
 
 class _Reduced(NamedTuple):
-    """Records reduced to rows of `_FLOW` with counts, and to rows of `_PLACE` and outcomes with sums."""
+    """Records reduced to rows of `_FLOW` with counts."""
 
     flows: pa.Table
-    places: pa.Table
     records: int
     first_us: int
 
@@ -156,7 +140,6 @@ class _Hour:
 
     def __init__(self, most_flows: int) -> None:
         self.flows = _FlowCounts(most_flows)
-        self.places: list[pa.Table] = []
         self.records = self.files = 0
         self.first_us: int | None = None
         self.left_out: list[str] = []
@@ -169,102 +152,39 @@ class _Hour:
         self.records += reduced.records
         self.first_us = reduced.first_us if self.first_us is None else min(self.first_us, reduced.first_us)
         self.flows.add(reduced.flows)
-        self.places.append(reduced.places)
 
 
 class _Found:
     """The result so far."""
 
-    def __init__(self, most_flows: int, peaks: Peaks) -> None:
+    def __init__(self, most_flows: int) -> None:
         self.left_out: list[str] = []
         self._flows = _FlowCounts(most_flows)
-        self._minutes: dict[int, dict[Place, _Sums]] = {}  # by minute
-        self._late_hours: set[int] = set()  # of records in the spool
-        self._peaks = peaks
         self._records = self._files = 0
         self._first_us: int | None = None
 
-    def add_hour(self, hour: _Hour, is_spooled: bool = False) -> None:
-        """Add the files of the next hour. What comes from the spool may be of any hour, and comes first."""
-        self._fold([minute for minute in self._minutes if minute * _MINUTE_US // HOUR_US not in self._late_hours])
+    def add_hour(self, hour: _Hour) -> None:
+        """Add the files of an hour, or a batch of the spool."""
         self.left_out += hour.left_out
         self._files += hour.files
         self._records += hour.records
         if hour.first_us is not None:
             self._first_us = hour.first_us if self._first_us is None else min(self._first_us, hour.first_us)
         self._flows.absorb(hour.flows)
-        for row in (row for table in hour.places for row in table.to_pylist()):
-            if is_spooled:
-                self._late_hours.add(row["minute"] * _MINUTE_US // HOUR_US)
-            places = self._minutes.setdefault(row["minute"], {})
-            place = Place(row["route"] or "", row["ingress"] or "", row["egress"] or "")
-            places[place] = places.get(place, _Sums()).plus(row)
 
     def week(self, since_us: int, now_us: int) -> Week:
         """Return what was found, for the period that was asked for."""
-        self._fold(list(self._minutes))
         first_us = max(since_us, now_us if self._first_us is None else self._first_us)
         days = max(now_us - first_us, HOUR_US) / _DAY_US
         flows, more_flows, more_messages = self._flows.flows(days)
         return Week(
             flows,
-            self._peaks,
             days,
             self._records,
             self._files,
             len(self.left_out),
             more_flows,
             more_messages,
-        )
-
-    def _fold(self, minutes: list[int]) -> None:
-        """Add whole hours, given as the minutes that they have, to the peaks."""
-        hours: dict[int, dict[Place, _Sums]] = {}
-        for minute in sorted(minutes):
-            places = self._minutes.pop(minute)
-            self._peaks.add(60, minute * 60, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
-            of_hour = hours.setdefault(minute * _MINUTE_US // HOUR_US, {})
-            for place, sums in places.items():
-                of_hour[place] = of_hour.get(place, _Sums()).joined(sums)
-        for hour, places in hours.items():
-            self._peaks.add(3600, hour * 3600, {place: (sums.messages, sums.bytes) for place, sums in places.items()})
-            for place, sums in places.items():
-                self._peaks.add_extremes(place, sums.largest, sums.wait_us / 1e6, sums.delivered, sums.confirm_us / 1e6)
-
-
-class _Sums(NamedTuple):
-    """Sums over messages of one route. ``bytes`` as rates and queues count them."""
-
-    messages: int = 0
-    bytes: int = 0
-    largest: int = 0
-    wait_us: int = 0
-    delivered: int = 0
-    confirm_us: int = 0
-
-    def plus(self, row: Mapping[str, Any]) -> "_Sums":
-        """Return the sum with a row of one outcome."""
-        messages = row["count_all"]
-        is_delivered = row["outcome"] == _DELIVERED
-        return self.joined(
-            _Sums(
-                messages,
-                (row["payload_bytes_sum"] or 0) + OVERHEAD_BYTES * messages,
-                row["payload_bytes_max"] or 0,
-                row["queue_wait_us_max"] or 0,
-                messages if is_delivered else 0,
-                (row["latency_us_sum"] or 0) - (row["queue_wait_us_sum"] or 0) if is_delivered else 0,
-            )
-        )
-
-    def joined(self, other: "_Sums") -> "_Sums":
-        return _Sums(
-            self.messages + other.messages,
-            self.bytes + other.bytes,
-            max(self.largest, other.largest),
-            max(self.wait_us, other.wait_us),
-            self.delivered + other.delivered,
-            self.confirm_us + other.confirm_us,
         )
 
 
@@ -479,7 +399,7 @@ def _add_spooled(
         hour.add([_as_read(fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us)))])
     except (pa.ArrowException, ValueError) as exc:
         hour.left_out.append(f"a file in .spool: cannot be read: {first_line(exc)}")
-    found.add_hour(hour, is_spooled=True)
+    found.add_hour(hour)
 
 
 class _Grouping:
@@ -501,11 +421,11 @@ class _Grouping:
             self._values *= count
         self._names[-1].append((name, count))
 
-    def grouped(self, summed: Mapping[str, Any], sums: list[tuple[Any, str]]) -> dict[str, Any]:
-        """Return a row for each group: the columns that were added, and the sums over ``summed``."""
+    def grouped(self) -> dict[str, Any]:
+        """Return the columns that were added and ``count_all``, with a row for each group."""
         packed = {f"key_{number}": column for number, column in enumerate(self._columns)}
-        table = pa.table({**packed, **summed}).group_by(list(packed), use_threads=False).aggregate(sums)
-        found: dict[str, Any] = {name: table.column(name) for name in table.column_names if name not in packed}
+        table = pa.table(packed).group_by(list(packed), use_threads=False).aggregate([([], "count_all")])
+        found: dict[str, Any] = {"count_all": table.column("count_all")}
         for key, names in zip(packed, self._names, strict=True):
             rest = table.column(key).to_numpy()
             for name, count in reversed(names):
@@ -514,41 +434,27 @@ class _Grouping:
 
 
 def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
-    """Return the distinct flows and the busy minutes of records, at least one, in the columns of `_SCHEMA`."""
+    """Return the distinct flows of records, at least one, in the columns of `_SCHEMA`."""
     rows = pa.Table.from_batches(batches, _SCHEMA).unify_dictionaries().combine_chunks()
-    ts: Ints = rows.column("ts").cast(pa.int64()).to_numpy()
-    first_us = int(ts.min())
-    minute = ts // _MINUTE_US - first_us // _MINUTE_US
-    of_flows, of_places = _Grouping(), _Grouping()
-    of_places.add("minute", minute, int(minute.max()) + 1)
+    grouping = _Grouping()
     texts: dict[str, pa.Array] = {}
     for name in _TEXTS:
         column = rows.column(name).chunk(0)
         texts[name] = column.dictionary
         count = len(column.dictionary)  # stands for null
-        indices = pc.fill_null(column.indices, count).to_numpy().astype(np.int64)
-        of_flows.add(name, indices, count + 1)
-        if name in (*_PLACE, "outcome"):
-            of_places.add(name, indices, count + 1)
-    of_flows.add("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False).cast(pa.int64()).to_numpy(), 2)
+        grouping.add(name, pc.fill_null(column.indices, count).to_numpy().astype(np.int64), count + 1)
+    grouping.add("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False).cast(pa.int64()).to_numpy(), 2)
     for end in _ENDS:
-        of_flows.add(end, _address(rows, end), _INVALID + 1)
-    flows = _without_duplicates(of_flows.grouped({}, [([], "count_all")]), texts)
-    places = _without_duplicates(of_places.grouped({name: rows.column(name) for name in _SUMMED}, _SUMS), texts)
-    if places.num_rows > _MOST_PLACES:  # a file of others: a configuration has few routes
-        places = places.take(pc.select_k_unstable(places, _MOST_PLACES, sort_keys=[("count_all", "descending")]))
-    places = places.set_column(
-        places.schema.get_field_index("minute"), "minute", pc.add(places.column("minute"), first_us // _MINUTE_US)
-    )
-    flows = flows.group_by(list(_FLOW), use_threads=False).aggregate([("count_all", "sum")])
-    return _Reduced(flows.rename_columns([*_FLOW, "messages"]), places, rows.num_rows, first_us)
+        grouping.add(end, _address(rows, end), _INVALID + 1)
+    flows = _without_duplicates(grouping.grouped(), texts).group_by(list(_FLOW), use_threads=False)
+    first_us = pc.min(rows.column("ts").cast(pa.int64())).as_py()
+    return _Reduced(flows.aggregate([("count_all", "sum")]).rename_columns([*_FLOW, "messages"]), rows.num_rows, first_us)
 
 
 def _without_duplicates(columns: dict[str, Any], texts: Mapping[str, pa.Array]) -> pa.Table:
     """Return grouped rows with their texts, without those of duplicates."""
     for name, known in texts.items():
-        if name in columns:
-            columns[name] = known.take(pa.array(columns[name], mask=columns[name] == len(known)))
+        columns[name] = known.take(pa.array(columns[name], mask=columns[name] == len(known)))
     table = pa.table(columns)
     return table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
 

@@ -175,16 +175,6 @@ class TransportOptions(BaseModel):
         return BACKLOG_BYTES
 
     @property
-    def largest_message_bytes(self) -> int | None:
-        """The size beyond which a message is not received. None: there is no such bound."""
-        return None
-
-    @property
-    def send_window(self) -> int | None:
-        """How many messages may be sent and not confirmed, or not taken by the network. None: there is no such bound."""
-        return None
-
-    @property
     def is_divided(self) -> bool:
         """Whether several streamers share this endpoint's messages, so that each message goes to only one of them."""
         return False

@@ -1,4 +1,4 @@
-"""``python -m tests.bench.week``: how long it takes to read the distinct flows and the peaks out of seven days of traces.
+"""``python -m tests.bench.week``: how long it takes to read the distinct flows out of seven days of traces.
 
 The records are made by the product's own recorder format, compaction and layout: one Parquet file for each five minutes.
 `streamer diff --traces` is to read 30 million of them within 20 s on a machine with two cores.

@@ -330,7 +330,7 @@ const verdict = ({ from, goes, why, hops, failure }) => card(null,
 const LOSSES = ["denied", "unrouted"]
 
 /** What another configuration would change. */
-function preview({ flows, changes, settings, restart, rebuilt, costs }) {
+function preview({ flows, changes, settings, restart, rebuilt }) {
   const list = (title, texts) => texts.length && [el("h3", {}, title), el("ul", {}, texts.map(each => el("li", {}, each)))]
   const change = ({ kind, words: what, text, flows: some, messages_per_day, examples }) => [
     pill(LOSSES.includes(kind) ? "bad" : "warn", words(kind)), " ", plural(some, "flow"),
@@ -344,7 +344,6 @@ function preview({ flows, changes, settings, restart, rebuilt, costs }) {
     list("Settings", settings.map(({ text }) => name(text))),
     list("It will be refused", restart.map(text => name(text))),
     list("Endpoints that connect anew", rebuilt.map(text => name(text))),
-    list("What it costs", costs.map(text => name(text))),
   ].filter(Boolean)
 }
 

@@ -271,14 +271,6 @@ class Mqtt5Options(WireOptions):
         return max(2 * self.receive_maximum * self.max_packet_bytes, self.receive_excess_bytes) + _QOS_0_BYTES
 
     @property
-    def largest_message_bytes(self) -> int | None:
-        return self.max_packet_bytes
-
-    @property
-    def send_window(self) -> int | None:
-        return self.window
-
-    @property
     def is_session_persistent(self) -> bool:
         """Whether the broker keeps the session while the streamer is away, and the streamer resumes it."""
         return self.session_expiry_s > 0 and not self.clean_start

@@ -192,14 +192,6 @@ class ZenohOptions(WireOptions):
         """Return the memory with a single subscription: each further one buffers as much again."""
         return BACKLOG_BYTES + (_BATCH + self.receive_buffer) * message_bytes
 
-    @property
-    def largest_message_bytes(self) -> int | None:
-        return self.max_message_bytes
-
-    @property
-    def send_window(self) -> int | None:
-        return self.window
-
     def exposures(self) -> Sequence[str]:
         found = [
             f"listen: {address[0]} is open to everybody who reaches it, who can then send in any name; listen on tls/ with "

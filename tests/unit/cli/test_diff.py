@@ -12,7 +12,6 @@ import yaml
 
 from streamer.cli import flows as flows_module
 from streamer.cli.diff import FAIL_ON
-from streamer.config.peaks import Peaks
 from streamer.routing.flow import TYPES, Flow
 from streamer.uprotocol.message import UPriority
 from streamer.uprotocol.uri import UUri
@@ -246,7 +245,7 @@ PLANTED = {
     "pair": Planted(
         lambda raw: raw.update(pair={"listen": "127.0.0.1:7448", "key_file": "/run/pair.key"}),
         {"settings"},
-        ["pair: changed; restart to use it", "memory for what is overheard on standby: none → "],
+        ["pair: changed; restart to use it"],
     ),
     "traces": Planted(lambda raw: raw.update(trace={"path": "/var/lib/t"}), {"settings"}, ["trace: path /var/lib/t"]),
     "log": Planted(lambda raw: raw.update(log={"level": "debug"}), {"settings"}, ["log.level: debug instead of info"]),
@@ -283,7 +282,7 @@ def two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Files:
 
 def seen(monkeypatch: pytest.MonkeyPatch, *flows: Flow) -> None:
     """Let these be the flows of the traces, and every flow of ``two``."""
-    found = flows_module.Found([*flows], "some flows", is_real=True, peaks=Peaks())
+    found = flows_module.Found([*flows], "some flows", is_real=True)
     monkeypatch.setattr("streamer.cli.diff.find_flows", lambda *_: found)
 
 
@@ -297,7 +296,7 @@ def test_a_planted_change_is_named(two: Files, name: str) -> None:
     two.change(planted.change)
     document = two.document("--fail-on", ",".join(planted.kinds))
     assert two.status == 1
-    texts = [each["text"] for each in (*document["changes"], *document["settings"], *document["costs"])]
+    texts = [each["text"] for each in (*document["changes"], *document["settings"])]
     said = "\n".join([*texts, *document["restart"]])
     for text in planted.said:
         assert text in said, said
@@ -311,7 +310,7 @@ def test_all_that_is_named_is_printed_in_sections(two: Files) -> None:
     status, said, complained = two.diff("--fail-on", "none")
     assert (status, complained) == (0, "")
     lines = said.splitlines()
-    at = [lines.index(title) for title in ("Settings that change:", "At a reload:", "What the new file costs:")]
+    at = [lines.index(title) for title in ("Settings that change:", "At a reload:")]
     assert at == sorted(at)
     assert lines[at[1] + 1] == "  endpoint cloud disconnects, and connects with its new options"
     two.change(PLANTED["journal"].change)
@@ -338,8 +337,8 @@ def test_an_unchanged_file_gives_nothing(two: Files) -> None:
     assert (status, complained) == (0, "")
     assert said.splitlines()[1:] == ["nothing differs in meaning"]
     document = two.document()
-    assert {key: document[key] for key in ("changes", "settings", "restart", "rebuilt", "costs", "failed_on")} == {
-        key: [] for key in ("changes", "settings", "restart", "rebuilt", "costs", "failed_on")
+    assert {key: document[key] for key in ("changes", "settings", "restart", "rebuilt", "failed_on")} == {
+        key: [] for key in ("changes", "settings", "restart", "rebuilt", "failed_on")
     }
 
 

@@ -74,19 +74,9 @@ def test_a_flow_that_goes_nowhere_in_the_new_file_is_found(change: Change, capsy
     assert found["examples"][0]["source"] == str(CLIMATE)
 
 
-def test_a_rate_below_the_busiest_hour_of_the_traces_is_said(change: Change, capsys: pytest.CaptureFixture[str]) -> None:
-    rate = {"rate": {"bytes": "20B"}}
-    status, said = change.diff(capsys, "--fail-on", "cost", routes=[ROUTE | rate])
-    assert status == 1
-    # 8 messages of 10 000 bytes, as rates count them, in an hour.
-    assert "the rate of route vehicle-cloud (20 B/s) is below last week's busiest hour (22.2 B/s); before: none" in said
-    assert change.diff(capsys, "--fail-on", "cost", routes=[ROUTE | {"rate": {"bytes": "10kB"}}])[0] == 0
-
-
 def test_the_same_files_give_nothing(change: Change, capsys: pytest.CaptureFixture[str]) -> None:
-    assert change.diff(capsys, "--fail-on", "denied,unrouted,moved,settings,cost")[0] == 0
+    assert change.diff(capsys, "--fail-on", "denied,unrouted,moved,settings")[0] == 0
     assert "nothing differs in meaning" in change.diff(capsys)[1]
-    assert json.loads(change.diff(capsys, "--json")[1])["costs"] == []
 
 
 def test_records_before_the_period_do_not_count(change: Change, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Flows out of traces: each once, weighted by its messages, whatever lies in the folder; and how busy it was at most."""
+"""Flows out of traces: each once, weighted by its messages, whatever lies in the folder."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamer.config.peaks import Peak
 from streamer.routing.flow import Flow
 from streamer.routing.outcome import Failure, Outcome
 from streamer.traces import flows as module
@@ -173,7 +172,7 @@ def test_messages_per_day_are_those_of_the_time_since_the_first_record(tmp_path:
 def test_an_empty_folder_and_none_have_no_flows(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nothing"):
         found = week(folder)
-        assert (found.flows, found.records, found.peaks.routes) == ([], 0, {})
+        assert (found.flows, found.records) == ([], 0)
 
 
 def test_another_streamer_in_the_same_folder_is_left_out_if_one_is_named(tmp_path: Path) -> None:
@@ -222,8 +221,8 @@ def _foreign(path: Path) -> None:
 
 def _of_other_types(path: Path) -> None:
     table = pq.read_table(path)
-    at = table.schema.get_field_index("payload_bytes")
-    pq.write_table(table.set_column(at, "payload_bytes", pa.array(["many"] * len(table))), path)
+    at = table.schema.get_field_index("ttl_ms")
+    pq.write_table(table.set_column(at, "ttl_ms", pa.array(["many"] * len(table))), path)
 
 
 def _newer(path: Path) -> None:
@@ -322,53 +321,3 @@ def test_a_flood_of_names_does_not_make_memory_grow(tmp_path: Path, monkeypatch:
     assert len(found.flows) == 5
     assert sum(messages(found).values()) + found.more_messages == 6 * 40 + 3
     assert found.more_flows == 36  # at least: flows of several hours that were given up may be the same
-
-
-# peaks
-
-
-def peak(found: dict[str, Peak], name: str = "vehicle-cloud") -> Peak:
-    return found[name]
-
-
-def test_the_busiest_minute_and_hour_are_found_by_route_and_endpoint(tmp_path: Path) -> None:
-    minute = 60_000_000
-    quiet = [row(number, 3 * HOUR_US + number * minute, payload_bytes=0) for number in range(4)]
-    busy = [row(10 + number, HOUR_US, payload_bytes=1400) for number in range(6)]
-    later = [row(20, HOUR_US + 2 * minute, route="cloud-vehicle", ingress="cloud", egress="vehicle", payload_bytes=5)]
-    write_part(tmp_path, [*quiet, *busy, *later])
-    peaks = week(tmp_path).peaks
-    route = peaks.routes["vehicle-cloud"]
-    assert (route.minute_messages_per_s, route.minute_bytes_per_s) == (6 / 60, 6 * 2000 / 60)
-    assert (route.hour_messages_per_s, route.hour_bytes_per_s) == (6 / 3600, 6 * 2000 / 3600)
-    assert route.at_s == (NOW_US - HOUR_US) // HOUR_US * 3600
-    assert (route.messages, route.largest_bytes) == (10, 1400)
-    assert peaks.ingresses["vehicle"] == peaks.egresses["cloud"] == route
-    assert peaks.ingresses["cloud"].messages == 1
-    assert set(peaks.routes) == {"vehicle-cloud", "cloud-vehicle"}
-
-
-def test_the_longest_wait_and_the_time_until_confirmation_are_known(tmp_path: Path) -> None:
-    write_part(
-        tmp_path,
-        [row(1, queue_wait_us=2_500_000, latency_us=2_600_000), row(2, queue_wait_us=0, latency_us=300_000),
-         row(3, queue_wait_us=None, latency_us=9_000_000, outcome="expired")],
-    )  # fmt: skip
-    route = week(tmp_path).peaks.routes["vehicle-cloud"]
-    assert route.longest_wait_s == 2.5
-    assert route.confirm_s == pytest.approx(0.2)
-
-
-def test_records_of_the_spool_and_of_files_of_the_same_minute_are_added_up(tmp_path: Path) -> None:
-    write_part(tmp_path, [row(1), row(2), row(3, 5 * HOUR_US)])
-    SpoolFileWriter(tmp_path).write(row(4), row(5, 5 * HOUR_US), row(6, 5 * HOUR_US))
-    route = week(tmp_path).peaks.routes["vehicle-cloud"]
-    assert (route.minute_messages_per_s, route.hour_messages_per_s) == (3 / 60, 3 / 3600)
-    assert route.messages == 6
-
-
-def test_messages_without_a_route_have_no_route_s_peak(tmp_path: Path) -> None:
-    write_part(tmp_path, [row(1, route="none", egress=None, outcome="rejected")])
-    peaks = week(tmp_path).peaks
-    assert (peaks.routes, peaks.egresses) == ({}, {})
-    assert peaks.ingresses["vehicle"].messages == 1

@@ -1,0 +1,68 @@
+"""What the bounds of a configuration add up to, as `docs/bounds.md` says."""
+
+import re
+from typing import Any
+
+import pytest
+
+from streamer.config.cost import disk_bytes, memory_bytes, sum_line
+from streamer.config.models import Config
+from streamer.config.types import MIB
+from streamer.pair import mirror, shadows
+from streamer.pair.link import MOST_WAITING_BYTES
+
+PAIR = {"listen": "127.0.0.1:7448", "key_file": "/key"}
+
+
+def config(**sections: Any) -> Config:
+    """A bridge between Zenoh and MQTT with a journal."""
+    raw: dict[str, Any] = {
+        "authority": "gateway",
+        "endpoints": {
+            "vehicle": {"transport": "zenoh", "authorities": ["veh1"]},
+            "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": "mqtt://127.0.0.1"}},
+        },
+        "routes": [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}],
+        "journal": {"path": "/var/lib/streamer/journal.db"},
+    }
+    return Config.model_validate(raw | sections)
+
+
+def test_the_sums_are_those_of_the_document() -> None:
+    queue = 64 * MIB
+    routes = 2 * (2 * queue + 600 * 10_000 * 10)
+    endpoints = 2 * (16 * MIB + 30 * MIB + 2 * 64 * MIB)
+    received = 16 * MIB + (256 + 1000) * 1024 + 2 * 1000 * 16 * MIB + 64 * MIB
+    assert memory_bytes(config()) == routes + 64 * MIB + endpoints + received + 128 * MIB + 200_000 * 100
+    assert disk_bytes(config()) == 2 * 1024 * MIB + 32 * MIB
+
+
+@pytest.mark.parametrize(
+    ("sections", "memory", "disk"),
+    [
+        # without a journal unconfirmed messages are in memory, and absent receivers have no room of their own
+        ({"journal": None}, 64 * MIB - 64 * MIB - 2 * 600 * 100_000, -(2 * 1024 * MIB + 32 * MIB)),
+        ({"routes": [{"from": "vehicle", "to": "cloud"}]}, -(128 * MIB + 600 * 100_000), 0),
+        ({"usubscription": None}, -128 * MIB, 0),
+        ({"utwin": {"max_bytes": "5MiB"}}, 5 * MIB, 0),
+        ({"trace": {"path": "/t", "max_bytes": "1GiB"}}, 90_000_000 + 19 * MIB, 1024 * MIB),
+        (
+            {"pair": PAIR},
+            MOST_WAITING_BYTES + mirror._MOST_UNSENT_BYTES + shadows._MAX_BYTES + 100 * shadows._MAX_SETTLED,
+            0,
+        ),
+        ({"remember": {"ids": 10}}, -199_990 * 100, 0),
+        ({"dead_letter": {"queue": {"bytes": "1MiB"}}}, -4 * 63 * MIB, 0),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_section_changes_the_sums_by_what_it_allows(sections: dict[str, Any], memory: int, disk: int) -> None:
+    changed = config(**sections)
+    assert memory_bytes(changed) - memory_bytes(config()) == memory
+    assert disk_bytes(changed) - disk_bytes(config()) == disk
+
+
+def test_check_says_one_sum_and_no_capacity() -> None:
+    """Messages per second were a promise that nobody had measured."""
+    text = sum_line(config())
+    assert re.fullmatch(r"its bounds add up to [\d.]+ [kMGT]?B of memory and [\d.]+ [kMGT]?B of disk", text)
