@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-_NEEDED = ("pyspark", "pyarrow", "jinja2", "yaml")
+_NEEDED = ("pyspark", "pyarrow", "jinja2", "yaml", "duckdb")
 
 if _missing := [name for name in _NEEDED if find_spec(name) is None]:
     raise ImportError(f"the nightly jobs need {', '.join(_missing)}; install with: pip install 'uprotocol-ustreamer[spark]'")

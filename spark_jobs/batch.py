@@ -21,9 +21,10 @@ from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, merged, records, rollup
 from spark_jobs.clocks import Sightings
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
-from spark_jobs.table_store import ParquetTables, TableStore
+from spark_jobs.table_store import TableStore
 from spark_jobs.tables import TREND_DAYS, Table
 
 DATES_AT_ONCE = 30

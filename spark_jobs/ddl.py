@@ -30,36 +30,41 @@ def spark(table: Table, folder: str) -> Iterator[str]:
 
 
 def duckdb(table: Table, folder: str) -> Iterator[str]:
-    """A view over the Parquet files. Columns that the files of older jobs lack are null."""
+    """A view over the Parquet files."""
+    yield f"CREATE OR REPLACE VIEW {table.name} AS\n" + over_files(table, [f"{folder}/{table.name}/date=*/*.parquet"])
+    yield f"COMMENT ON VIEW {table.name} IS {quoted(table.question)}"
+    for name in table.columns:
+        yield f'COMMENT ON COLUMN {table.name}."{name}" IS {quoted(meaning(table, name))}'
+
+
+def over_files(table: Table, files: Sequence[str]) -> str:
+    """DuckDB's query of Parquet files in folders ``date=D``. Columns that the files of older jobs lack are null."""
     columns = ", ".join(f'"{name}"' for name in table.columns)
     typed = ", ".join(f'CAST(NULL AS {_DUCKDB.get(kind, kind)}) AS "{name}"' for name, kind in table.columns.items())
-    files = _quoted(f"{folder}/{table.name}/date=*/*.parquet")
+    empty = f"SELECT {typed} WHERE false"
+    if not files:
+        return empty
     options = "hive_partitioning = true, hive_types = {'date': DATE}, union_by_name = true"
-    yield (
-        f"CREATE OR REPLACE VIEW {table.name} AS\nSELECT {columns}\nFROM (\n  SELECT {typed} WHERE false\n"
-        f"  UNION ALL BY NAME\n  SELECT * FROM read_parquet({files}, {options})\n)"
-    )
-    yield f"COMMENT ON VIEW {table.name} IS {_quoted(table.question)}"
-    for name in table.columns:
-        yield f'COMMENT ON COLUMN {table.name}."{name}" IS {_quoted(meaning(table, name))}'
+    read = f"read_parquet([{', '.join(map(quoted, files))}], {options})"
+    return f"SELECT {columns}\nFROM (\n  {empty}\n  UNION ALL BY NAME\n  SELECT * FROM {read}\n)"
 
 
 def trino(table: Table, folder: str) -> Iterator[str]:
     """An external table of Trino's Hive connector over the Parquet files. Its partition has to be the last column."""
     ordered = {name: kind for name, kind in table.columns.items() if name != "date"} | {"date": "DATE"}
     columns = ",\n".join(
-        f'  "{name}" {_TRINO.get(kind, kind)} COMMENT {_quoted(meaning(table, name))}' for name, kind in ordered.items()
+        f'  "{name}" {_TRINO.get(kind, kind)} COMMENT {quoted(meaning(table, name))}' for name, kind in ordered.items()
     )
     yield (
-        f"CREATE TABLE IF NOT EXISTS hive.{_SCHEMA}.{table.name} (\n{columns}\n)\nCOMMENT {_quoted(table.question)}\n"
-        f"WITH (format = 'PARQUET', partitioned_by = ARRAY['date'], external_location = {_quoted(f'{folder}/{table.name}')})"
+        f"CREATE TABLE IF NOT EXISTS hive.{_SCHEMA}.{table.name} (\n{columns}\n)\nCOMMENT {quoted(table.question)}\n"
+        f"WITH (format = 'PARQUET', partitioned_by = ARRAY['date'], external_location = {quoted(f'{folder}/{table.name}')})"
     )
     yield f"CALL hive.system.sync_partition_metadata('{_SCHEMA}', '{table.name}', 'FULL')"
 
 
 def trino_iceberg(table: Table, folder: str) -> Iterator[str]:
     """Registers a table of Iceberg with a catalogue of Trino's that is not the one of the jobs: as it is now."""
-    location = _quoted(f"{folder}/{_SCHEMA}/{table.name}")
+    location = quoted(f"{folder}/{_SCHEMA}/{table.name}")
     yield f"CALL iceberg.system.register_table('{_SCHEMA}', '{table.name}', {location})"
 
 
@@ -77,7 +82,7 @@ def statements(dialect: str, folder: str) -> Iterator[str]:
         yield from DIALECTS[dialect](table, folder.rstrip("/"))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 

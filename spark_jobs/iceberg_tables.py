@@ -10,22 +10,22 @@ A date without rows has no partition. That it was published all the same is a pr
 import datetime as dt
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import jvm
 from spark_jobs.columns import meaning
-from spark_jobs.session import is_remote, is_small
+from spark_jobs.session import is_remote
 from spark_jobs.storage import Storage, StorageError, reason
-from spark_jobs.table_store import CHUNK
+from spark_jobs.table_store import Written
 from spark_jobs.tables import Table
 
 NAMESPACE = "ustreamer"
@@ -159,15 +159,12 @@ class IcebergTables:
     def publish(self, rows: DataFrame, table: Table, dates: Sequence[dt.date]) -> int:
         spark = self._knowing(rows.sparkSession)
         others = self._prepare(spark, table)
-        columns = [sf.col(name).cast(kind).alias(name) for name, kind in table.columns.items()]
-        typed = rows.select(*columns, *(sf.lit(None).cast(kind).alias(name) for name, kind in others.items()))
-        typed = typed.coalesce(1) if is_small(spark) else typed.repartition(1)
-        written = Observation()
-        counted = typed.observe(written, *(sf.count_if(sf.col("date") == sf.lit(date)).alias(str(date)) for date in dates))
-        counted.writeTo(self._name(table)).overwrite(sf.col("date").isin([sf.lit(date) for date in dates]))
-        if empty := [date for date in dates if not written.get[str(date)]]:
+        written = Written(rows, table, dates)
+        whole = written.rows.withColumns({name: sf.lit(None).cast(kind) for name, kind in others.items()})
+        whole.writeTo(self._name(table)).overwrite(sf.col("date").isin([sf.lit(date) for date in dates]))
+        if empty := written.empty:
             self._set(spark, table, empty)
-        return sum(written.get.values())
+        return written.count
 
     def _prepare(self, spark: SparkSession, table: Table) -> dict[str, str]:
         """Create the table, or add the columns that it lacks, at its end. Returns those that only a newer version has."""
@@ -216,10 +213,11 @@ class IcebergTables:
         rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._name(table)}").collect()
         return [dt.date.fromisoformat(row.key[len(_EMPTY) :]) for row in rows if row.key.startswith(_EMPTY)]
 
-    def chunks(self, table: Table, date: dt.date) -> Iterator[pa.Table]:
-        rows = self.read(self._spark, table, [date]).drop("date").toArrow()
-        yield rows.schema.empty_table()
-        yield from (pa.Table.from_batches([batch]) for batch in rows.to_batches(CHUNK))
+    def files(self, table: Table, date: dt.date, folder: Path) -> list[str]:
+        path = folder / table.name / f"date={date}" / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(self.read(self._spark, table, [date]).drop("date").toArrow(), path)
+        return [str(path)]
 
     def withdraw(self, table: Table, dates: Sequence[dt.date]) -> None:
         if not dates or not self._exists(self._spark, table):

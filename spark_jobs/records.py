@@ -1,4 +1,4 @@
-"""Reads trace records of some dates, lists their files, and reads tables that were published before.
+"""Reads trace records of some dates, and lists their files.
 
 On this machine, a file that has the content of another one beside it is left out: its records would count twice. In an
 object store this would take a request for each of many small files, so there it is not looked for.
@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 from spark_jobs.arrow import arrow_schema
 from spark_jobs.schema import PARTITIONED, VERSION
 from spark_jobs.storage import Storage, StorageError
-from spark_jobs.tables import Table
 
 _VERSION = re.compile(r"\.v(\d+)\.parquet$")
 _DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
@@ -318,28 +317,6 @@ def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:
     return Path(traces).is_dir() and sum(file.size_bytes for _, file in files) <= SMALL_BYTES
 
 
-def read_table(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:
-    """The rows of a published table on these dates (None: all). No rows for dates on which it was not published."""
-    root = f"{output}/{table.name}"
-    if not (folders := _table_folders(Storage(spark), root, wanted)):
-        return empty(spark, _schema(table))
-    reader = spark.read.schema(_schema(table)).option("basePath", root)
-    # Selected, because the date would otherwise be the last column.
-    return reader.parquet(*folders).select(*table.columns)
-
-
-def table_bytes(spark: SparkSession, output: str, table: Table, wanted: Iterable[dt.date]) -> int:
-    """The size of the files that `read_table` reads."""
-    storage = Storage(spark)
-    return sum(storage.size_bytes(folder) for folder in _table_folders(storage, f"{output}/{table.name}", wanted))
-
-
-def _table_folders(storage: Storage, root: str, wanted: Iterable[dt.date] | None) -> list[str]:
-    present = dates_in(storage, root)
-    asked = present if wanted is None else sorted(set(wanted).intersection(present))
-    return [f"{root}/date={date}" for date in asked]
-
-
 def newer(path: str) -> int | None:
     """The version at the end of a file's name, if these jobs do not know it."""
     version = _VERSION.search(path)
@@ -374,12 +351,6 @@ def _folders(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> lis
     storage = _checked(Storage(spark), traces)
     folders = [f"{traces}/date={date}" for date in sorted(set(wanted))]
     return [folder for folder in folders if storage.exists(folder)]
-
-
-def _schema(table: Table) -> StructType:
-    schema = StructType.fromDDL(table.ddl)
-    assert isinstance(schema, StructType)  # the stubs say DataType
-    return schema
 
 
 def empty(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -1,24 +1,19 @@
-"""The published tables, in whatever format: what jobs, report and retention need of them.
+"""The published tables, in whatever format: what jobs, report and retention need of them, and the two formats' common part.
 
-`ParquetTables` are folders below the output, `iceberg_tables.IcebergTables` are tables of a catalogue.
+`parquet_tables.ParquetTables` are folders below the output, `iceberg_tables.IcebergTables` are tables of a catalogue.
 """
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
 
-from spark_jobs.publish import publish
-from spark_jobs.records import dates_in, read_table, table_bytes
-from spark_jobs.storage import Storage
+from spark_jobs.session import is_small
 from spark_jobs.tables import Table
-
-CHUNK = 1 << 17
-"""Rows that are in memory at once, at most."""
 
 
 class TableStore(Protocol):
@@ -39,41 +34,37 @@ class TableStore(Protocol):
     def dates(self, table: Table) -> list[dt.date]:
         """The dates that were published, with or without rows, ascending."""
 
-    def chunks(self, table: Table, date: dt.date) -> Iterator[pa.Table]:
-        """The rows of a date, `CHUNK` or fewer at once. The first chunk has the columns of the table as it was written."""
+    def files(self, table: Table, date: dt.date, folder: Path) -> list[str]:
+        """The rows of a date as Parquet files of this machine, in a folder ``date=D``: if necessary, one below `folder`."""
 
     def withdraw(self, table: Table, dates: Sequence[dt.date]) -> None:
         """Delete these dates of a table. Raises StorageError."""
 
 
-class ParquetTables:
-    """Tables as Parquet files in ``<output>/<table>/date=D``: see `publish`."""
+class Written:
+    """Rows as a table has them, in one task, and how many were written: a query for it would cost as much as a small table.
 
-    def __init__(self, spark: SparkSession, output: str) -> None:
-        self._spark, self._output, self._storage = spark, output, Storage(spark)
+    Text is UTF-8 from here on: Spark copies what a foreign trace file has, and others refuse it.
+    """
 
-    def alone(self) -> AbstractContextManager[None]:
-        return self._storage.alone(self._output)
+    def __init__(self, rows: DataFrame, table: Table, dates: Sequence[dt.date]) -> None:
+        columns = {
+            name: sf.make_valid_utf8(name) if kind == "STRING" else sf.col(name) for name, kind in table.columns.items()
+        }
+        typed = rows.select(*(columns[name].cast(kind).alias(name) for name, kind in table.columns.items()))
+        # With coalesce, the aggregation before it runs in a single task; the other takes one more shuffle.
+        typed = typed.coalesce(1) if is_small(rows.sparkSession) else typed.repartition(1)
+        self._dates, self._written = dates, Observation()
+        self.rows = typed.observe(
+            self._written, *(sf.count_if(sf.col("date") == sf.lit(date)).alias(str(date)) for date in dates)
+        )
+        """To be written once."""
 
-    def publish(self, rows: DataFrame, table: Table, dates: Sequence[dt.date]) -> int:
-        return publish(rows, table, self._output, dates)
+    @property
+    def empty(self) -> list[dt.date]:
+        """The dates without rows, once they are written."""
+        return [date for date in self._dates if not self._written.get[str(date)]]
 
-    def read(self, spark: SparkSession, table: Table, wanted: Iterable[dt.date] | None = None) -> DataFrame:
-        return read_table(spark, self._output, table, wanted)
-
-    def size_bytes(self, table: Table, wanted: Iterable[dt.date]) -> int:
-        return table_bytes(self._spark, self._output, table, wanted)
-
-    def dates(self, table: Table) -> list[dt.date]:
-        return dates_in(self._storage, f"{self._output}/{table.name}")
-
-    def chunks(self, table: Table, date: dt.date) -> Iterator[pa.Table]:
-        folder = f"{self._output}/{table.name}/date={date}"
-        for name in self._storage.names(f"{folder}/*.parquet"):
-            file = pq.ParquetFile(self._storage.readable(f"{folder}/{name}"))
-            yield file.schema_arrow.empty_table()
-            yield from (pa.Table.from_batches([batch]) for batch in file.iter_batches(CHUNK))
-
-    def withdraw(self, table: Table, dates: Sequence[dt.date]) -> None:
-        for date in dates:
-            self._storage.delete(f"{self._output}/{table.name}/date={date}")
+    @property
+    def count(self) -> int:
+        return sum(self._written.get.values())

@@ -4,7 +4,7 @@
 #   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables                    # all stale dates
 #   deploy/spark/submit-yarn.sh s3a://bucket/traces s3a://bucket/tables --date 2026-11-20  # one date
 #
-# The driver's Python needs jinja2, pyarrow and pyyaml (PYSPARK_PYTHON, or --archives with a packed environment).
+# The driver's Python needs duckdb, jinja2, pyarrow and pyyaml (PYSPARK_PYTHON, or --archives with a packed environment).
 set -euo pipefail
 
 if (($# < 2)); then

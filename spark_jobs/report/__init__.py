@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.report import figures, fleet, reading
 from spark_jobs.report.sections import Figures
 from spark_jobs.storage import Storage
-from spark_jobs.table_store import ParquetTables, TableStore
+from spark_jobs.table_store import TableStore
 
 
 def write(
@@ -41,8 +42,8 @@ def collected(
 ) -> Figures:
     """The figures of the date, or of one streamer on it. ``jobs_failed``: jobs whose tables of the date are not up to date;
     None: not known."""
-    report = reading.ReportTables(tables, date, streamer)
-    rows = reading.collect(report) | fleet.collect(report)
+    with reading.ReportTables(tables, date, streamer) as report:
+        rows = reading.collect(report) | fleet.collect(report)
     found = figures.figures(rows, date, datetime.datetime.now(datetime.UTC), streamer)
     return found | {"jobs_failed": None if jobs_failed is None else list(jobs_failed)}
 

@@ -1,28 +1,30 @@
-"""Queries the tables for the report, with Arrow and without Spark: they are small, and each query of Spark's has its price.
+"""Queries the tables for the report, by DuckDB over their Parquet files: each query of Spark's has its price.
 
 `ReportTables` is the only place of the report that reads tables. `collect` returns plain rows under the names of `TABLE_OF`,
-without those whose table was not written. A fleet's tables can be large, so they are read in chunks, and
-every query is either a sum over few groups or the top of a ranking, with the number of all rows in `TOTAL`. Where there are
-more than `FEW` streamers, routes of the same name are summed up over all of them.
+without those whose table was not written. A fleet's tables can be large: every query is either a sum over few groups or the
+top of a ranking, with the number of all rows in `TOTAL`. Where there are more than `FEW` streamers, routes of the same name
+are summed up over all of them.
 """
 
 import datetime
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import duckdb
 
 from spark_jobs import tables
-from spark_jobs.arrow import TYPES
 from spark_jobs.batch import days
+from spark_jobs.ddl import over_files, quoted
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.table_store import TableStore
 
 TOTAL = "total_rows"
 """Column of a ranking: the number of rows before the ranking was cut."""
+COUNTED = f"count(*) OVER () AS {TOTAL}"
 
 ROUTES = 20
 HOURLY_ROUTES = 6
@@ -45,51 +47,79 @@ CLOCK_MS = 1000
 
 Rows = list[dict[str, Any]]
 Collected = dict[str, Rows]
-Chunks = Iterable[pa.Table]
-Key = tuple[str, str]
-"""A column to sort by, and how. Ascending has nulls first, descending has them last, as in Spark."""
 
 
 class ReportTables:
-    """The published tables, for the report of one date.
+    """The published tables of a date and the `TREND_DAYS` days before it, each as a view of its name; and of the date alone,
+    without that column, as a view in the schema ``today``. A table that was not written is a view without rows.
 
     With ``streamer``, only the rows about that one: those of its own, and findings at it. Tables without either are as if
-    they were not written.
+    they were not written. Ascending order has nulls first, descending order has them last, as in Spark.
     """
 
     def __init__(self, store: TableStore, date: datetime.date, streamer: str | None = None) -> None:
-        self._store, self.date, self.streamer = store, date, streamer
-        self._dates = {name: set(store.dates(table)) for name, table in tables.TABLES.items()}
+        self.date, self.streamer = date, streamer
+        self._ends = ExitStack()
+        folder = Path(self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-report-")))
+        self._database = self._ends.enter_context(duckdb.connect(config={"temp_directory": str(folder)}))
+        self._database.execute("SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+        self._database.execute("SET TimeZone = 'UTC'; CREATE SCHEMA today; CREATE TABLE written (name TEXT, date DATE)")
+        self._written: set[tuple[str, datetime.date]] = set()
+        wanted = set(days(date, -tables.TREND_DAYS, 0))
+        for table in tables.TABLES.values():
+            found = sorted(wanted.intersection(store.dates(table))) if self._is_about(table) else []
+            self._written |= {(table.name, each) for each in found}
+            self._see(table, [path for each in found for path in store.files(table, each, folder)])
+        for each in self._written:
+            self._database.execute("INSERT INTO written VALUES (?, ?)", each)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
+
+    def _is_about(self, table: tables.Table) -> bool:
+        return self.streamer is None or table.name in ABOUT_STREAMERS
+
+    def _see(self, table: tables.Table, files: Sequence[str]) -> None:
+        # Without their zone, which is UTC: for times that have one, DuckDB would ask for another library.
+        columns = ", ".join(
+            f'CAST("{name}" AS TIMESTAMP) AS "{name}"' if kind == "TIMESTAMP" else f'"{name}"'
+            for name, kind in table.columns.items()
+        )
+        rows = f"SELECT {columns} FROM ({over_files(table, files)}) WHERE {self._about(table)}"
+        self._database.execute(f"CREATE VIEW {table.name} AS {rows}")
+        today = f"SELECT * EXCLUDE (date) FROM main.{table.name} WHERE date = DATE '{self.date}'"
+        self._database.execute(f"CREATE VIEW today.{table.name} AS {today}")
+
+    def _about(self, table: tables.Table) -> str:
+        if self.streamer is None or not self._is_about(table):
+            return "true"
+        if "streamer" in table.columns:
+            return f"streamer = {quoted(self.streamer)}"
+        lists = ("streamers", "missing_at")  # of names, as text
+        return " OR ".join(f"contains(concat(',', {name}, ','), {quoted(f',{self.streamer},')})" for name in lists)
 
     def has(self, table: tables.Table) -> bool:
         """Whether the table was written for the report's date, even without rows."""
-        is_about = self.streamer is None or table.name in ABOUT_STREAMERS
-        return is_about and self.date in self._dates[table.name]
+        return (table.name, self.date) in self._written
 
-    def day(self, table: tables.Table, date: datetime.date | None = None) -> Iterator[pa.Table]:
-        """The rows of the report's date, or of another one, in chunks. The first has the columns at least."""
-        rows = (_whole(_in_utf8(chunk), table) for chunk in self._store.chunks(table, date or self.date))
-        return rows if self.streamer is None else (_about(self.streamer, chunk) for chunk in rows)
+    def rows(self, query: str, *values: Any) -> Rows:
+        """The rows of a query, with values for its question marks."""
+        found = self._database.execute(query, values)
+        names = [each[0] for each in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
-    def trend(self, table: tables.Table) -> Iterator[tuple[datetime.date, Iterator[pa.Table]]]:
-        """The report's date and the 14 days before it, each with its rows; without the days that were never written."""
-        for date in days(self.date, -tables.TREND_DAYS, 0):
-            if date in self._dates[table.name]:
-                yield date, self.day(table, date)
+    def keep(self, name: str, query: str, *values: Any) -> None:
+        """Keep the rows of a query as a table of that name, for others."""
+        self._database.execute(f"CREATE TABLE {name} AS {query}", values)
 
     @cached_property
-    def route_days(self) -> list[tuple[datetime.date, pa.Table]]:
-        """What each route carried on the report's date and the 14 days before it, summed up over all streamers."""
-        sums = ("messages", "bytes", *OUTCOMES, "redelivered")
-        return [(date, grouped(chunks, ["route"], sums)) for date, chunks in self.trend(tables.ROUTE_HOURLY)]
-
-    @cached_property
-    def streamers(self) -> pa.Array:
+    def streamers(self) -> list[str]:
         """The names of those with records that day, or with trace files that were left out, in order."""
-        about = [table for table in (tables.ROUTE_HOURLY, tables.STREAMER_HEALTH) if self.has(table)]
-        found = [pc.unique(chunk["streamer"]) for table in about for chunk in self.day(table)]
-        names = pc.unique(pa.chunked_array(found, pa.string())) if found else pa.array([], pa.string())
-        return names.drop_null().sort()
+        every = "SELECT streamer FROM today.route_hourly UNION SELECT streamer FROM today.streamer_health"
+        return [row["streamer"] for row in self.rows(f"FROM ({every}) WHERE streamer IS NOT NULL ORDER BY streamer")]
 
     @property
     def is_fleet(self) -> bool:
@@ -106,419 +136,236 @@ ABOUT_STREAMERS = {
 
 def known(store: TableStore, date: datetime.date, streamer: str) -> bool:
     """Whether the streamer wrote anything on the date or on the 14 days before, as far as the tables say."""
-    report = ReportTables(store, date, streamer)
-    about = (tables.ROUTE_HOURLY, tables.STREAMER_HEALTH)
-    return any(len(chunk) for table in about for _, chunks in report.trend(table) for chunk in chunks)
+    with ReportTables(store, date, streamer) as report:
+        return bool(report.rows("SELECT 1 FROM route_hourly UNION SELECT 1 FROM streamer_health"))
 
 
-def _about(streamer: str, chunk: pa.Table) -> pa.Table:
-    if "streamer" in chunk.column_names:
-        return chunk.filter(pc.equal(chunk["streamer"], streamer))
-    listed = [pc.fill_null(pc.match_substring(listed, f",{streamer},"), False) for listed in _lists(chunk)]
-    return chunk.filter(pc.or_(*listed))
+def sums(*names: str) -> str:
+    """Sums of columns under their own names."""
+    return ", ".join(f"sum({name}) AS {name}" for name in names)
 
 
-def _lists(chunk: pa.Table) -> list[Any]:
-    """The lists of streamers of findings, with a comma around each name."""
-    return [pc.binary_join_element_wise("", chunk[name], "", ",") for name in ("streamers", "missing_at")]
-
-
-def _whole(rows: pa.Table, table: tables.Table) -> pa.Table:
-    """With all columns of the table: those that it had not when these rows were written are unknown."""
-    for name, kind in table.columns.items():
-        if name not in rows.column_names and name != "date":
-            rows = rows.append_column(name, pa.nulls(len(rows), TYPES[kind.lower()]))
-    return rows
-
-
-def _in_utf8(rows: pa.Table) -> pa.Table:
-    """With replacement characters where text is not UTF-8: Spark copies what a foreign trace file has, Arrow refuses it."""
-    for at, field in enumerate(rows.schema):
-        if not pa.types.is_string(field.type):
-            continue
-        try:
-            rows.column(at).validate(full=True)
-        except pa.ArrowInvalid:
-            stored = rows.column(at).cast(pa.binary()).to_pylist()
-            made = [None if each is None else each.decode(errors="replace") for each in stored]
-            rows = rows.set_column(at, field, pa.array(made, field.type))
-    return rows
-
-
-def grouped(chunks: Chunks, keys: Sequence[str], sums: Sequence[str], largest: Sequence[str] = ()) -> pa.Table:
-    """One row for each group, with sums and maxima under the columns' own names."""
-    wanted = [*((name, "sum") for name in sums), *((name, "max") for name in largest)]
-
-    def group(rows: pa.Table) -> pa.Table:
-        made = rows.group_by(list(keys)).aggregate(wanted)
-        return made.select([*keys, *("_".join(each) for each in wanted)]).rename_columns([*keys, *sums, *largest])
-
-    return group(pa.concat_tables([group(chunk) for chunk in chunks], promote_options="permissive"))
-
-
-def top(chunks: Chunks, order: Sequence[Key], rows: int) -> pa.Table:
-    """The first rows by `order`, with the number of all rows in `TOTAL`."""
-    kept, total = None, 0
-    for chunk in chunks:
-        total += len(chunk)
-        every = chunk if kept is None else pa.concat_tables([kept, chunk], promote_options="permissive")
-        kept = every.take(pc.sort_indices(*_sortable(every, order))[:rows])
-    assert kept is not None  # a table that was written has a file
-    return kept.append_column(TOTAL, pa.array([total] * len(kept), pa.int64()))
-
-
-def _sortable(rows: pa.Table, order: Sequence[Key]) -> tuple[pa.Table, list[Key]]:
-    """The columns to sort by. Arrow puts all nulls at one end: ascending columns are preceded by whether they are known."""
-    columns: dict[str, Any] = {}
-    keys: list[Key] = []
-    for name, how in order:
-        if how == "ascending":
-            columns[f"{name} known"] = pc.is_valid(rows[name]).cast(pa.int8())
-            keys.append((f"{name} known", how))
-        columns[name] = rows[name]
-        keys.append((name, how))
-    return pa.table(columns), keys
-
-
-def up(*names: str) -> list[Key]:
-    return [(name, "ascending") for name in names]
-
-
-def down(*names: str) -> list[Key]:
-    return [(name, "descending") for name in names]
-
-
-def by_name(*names: str) -> list[Key]:
-    """Ties are broken by name, so that two runs give the same page."""
-    return up("streamer", *names)
-
-
-def _with(rows: pa.Table, name: str, values: Any) -> pa.Table:
-    return rows.append_column(name, values)
-
-
-def _days(report: ReportTables) -> Rows:
-    names = ("messages", "bytes", *OUTCOMES, "redelivered")
-    days = ((date, grouped([routes], [], names)) for date, routes in report.route_days)
-    return [{"date": date} | row for date, rows in days for row in rows.to_pylist() if row["messages"] is not None]
+_CARRIED = sums("messages", "bytes", *OUTCOMES)
 
 
 def _routes(report: ReportTables) -> Rows:
     """One row per streamer and route, with its messages by hour. In a fleet per route, with the number of its streamers."""
-    sums = ("messages", "bytes", *OUTCOMES)
-    keys = ["route"] if report.is_fleet else ["streamer", "route"]
-    rows = grouped(report.day(tables.ROUTE_HOURLY), [*keys, "hour"], sums)
-    found = {_route(row): row | {"streamer": row.get("streamer")} for row in grouped([rows], keys, sums).to_pylist()}
-    for row in rows.select([*keys, "hour", "messages"]).to_pylist():
-        found[_route(row)].setdefault("by_hour", []).append({"hour": row["hour"], "messages": row["messages"]})
-    if report.is_fleet:
-        each = grouped(report.day(tables.ROUTE_HOURLY), ["route", "streamer"], [])
-        for row in each.group_by("route").aggregate([("streamer", "count")]).to_pylist():
-            found[_route(row)]["streamers"] = row["streamer_count"]
-    return list(found.values())
+    streamer, many = ("NULL", "count(DISTINCT streamer)") if report.is_fleet else ("streamer", "NULL")
+    return report.rows(
+        f"WITH hours AS (SELECT {streamer} AS streamer, route, hour, {_CARRIED} FROM today.route_hourly GROUP BY ALL), "
+        f"counted AS (SELECT route, {many} AS streamers FROM today.route_hourly GROUP BY route) "
+        f"SELECT streamer, route, {_CARRIED}, list({{'hour': hour, 'messages': messages}}) AS by_hour, "
+        "any_value(streamers) AS streamers FROM hours JOIN counted USING (route) GROUP BY streamer, route"
+    )
 
 
 def _streamers(report: ReportTables) -> Rows:
     """The first names, with the number of all in `TOTAL`."""
-    return [{"streamer": name, TOTAL: len(report.streamers)} for name in report.streamers[:STREAMERS].to_pylist()]
+    return [{"streamer": name, TOTAL: len(report.streamers)} for name in report.streamers[:STREAMERS]]
 
 
-def _route(row: dict[str, Any]) -> tuple[str | None, str | None]:
-    return row.get("streamer"), row["route"]
+_LATENCIES = "SELECT streamer, route, {} FROM today.latency_daily GROUP BY ALL HAVING latency_messages > 0".format(
+    ", ".join(
+        f"max({name}) FILTER (measure = '{measure}') AS {measure}_{name}"
+        for measure in ("latency", "queue_wait")
+        for name in ("messages", "p50_us", "p90_us", "p99_us", "max_us")
+    )
+)
+"""One row per streamer and route, both measures side by side."""
 
 
-def _latency(chunk: pa.Table) -> pa.Table:
-    """Both measures in columns of their own, each in rows of its own."""
-    columns = {"streamer": chunk["streamer"], "route": chunk["route"]}
-    for measure, name in itertools.product(("latency", "queue_wait"), _LATENCIES):
-        is_measure = pc.equal(chunk["measure"], measure)
-        columns[f"{measure}_{name}"] = pc.if_else(is_measure, chunk[name], pa.scalar(None, chunk[name].type))
-    return pa.table(columns)
-
-
-_LATENCIES = ("messages", "p50_us", "p90_us", "p99_us", "max_us")
-
-
-def _latency_rows(report: ReportTables) -> Chunks:
-    """One row per streamer and route, both measures side by side."""
-    names = [f"{measure}_{name}" for measure in ("latency", "queue_wait") for name in _LATENCIES]
-    rows = grouped(map(_latency, report.day(tables.LATENCY_DAILY)), ["streamer", "route"], [], names)
-    return [rows.filter(pc.greater(rows["latency_messages"], 0))]
+def _latency(report: ReportTables, order: str, most: int) -> Rows:
+    return report.rows(
+        f"SELECT *, {COUNTED} FROM ({_LATENCIES}) ORDER BY {order}latency_messages DESC, streamer, route LIMIT {most}"
+    )
 
 
 def _latency_hourly(report: ReportTables) -> Rows:
     """The hours of the busiest routes."""
-
-    def hours() -> Iterator[pa.Table]:
-        for chunk in report.day(tables.LATENCY):
-            yield chunk.filter(pc.greater(chunk["messages"], 0))
-
-    volumes = grouped(hours(), ["streamer", "route"], ["messages"])
-    wanted = HOURLY_ROUTES // 2 if report.is_fleet else HOURLY_ROUTES
-    busiest = top([volumes], [*down("messages"), *by_name("route")], wanted)
-    found = {_route(row): row | {"by_hour": []} for row in busiest.drop_columns([TOTAL]).to_pylist()}
+    most = HOURLY_ROUTES // 2 if report.is_fleet else HOURLY_ROUTES
     names = ("hour", "latency_p50_us", "latency_p99_us")
-    for chunk in hours():
-        known = pc.and_(*(pc.is_in(chunk[name], value_set=busiest[name].combine_chunks()) for name in ("streamer", "route")))
-        for row in chunk.filter(known).select(["streamer", "route", *names]).to_pylist():
-            if _route(row) in found:
-                found[_route(row)]["by_hour"].append({name: row[name] for name in names})
-    return list(found.values())
+    hour = ", ".join(f"'{name}': {name}" for name in names)
+    return report.rows(
+        f"SELECT streamer, route, sum(messages) AS messages, list({{{hour}}}) AS by_hour FROM today.latency "
+        f"WHERE messages > 0 GROUP BY streamer, route ORDER BY messages DESC, streamer, route LIMIT {most}"
+    )
 
 
-def _dead_letter_days(report: ReportTables) -> Rows:
-    found: Rows = []
-    for date, chunks in report.trend(tables.DEAD_LETTERS):
-        found += [{"date": date} | row for row in grouped(chunks, ["outcome", "ucode"], ["messages"]).to_pylist()]
-    return found
+def _axis(report: ReportTables, name: str, column: str) -> Rows:
+    """The authorities with the most messages, with the number of all in `TOTAL`; for `_matrix`, too."""
+    most = MATRIX // 2 if report.is_fleet else MATRIX
+    report.keep(
+        name,
+        f"SELECT {column} AS name, sum(messages) AS messages, {COUNTED} FROM today.traffic_matrix GROUP BY {column} "
+        f"ORDER BY messages DESC, name LIMIT {most}",
+    )
+    return report.rows(f"FROM {name}")
 
 
-def _audit_days(report: ReportTables) -> Rows:
-    found: Rows = []
-    for date, chunks in report.trend(tables.DELIVERY_AUDIT):
-        told = (
-            chunk.append_column("crowded", pc.if_else(pc.is_null(chunk["src_authority"]), chunk["messages"], 0))
-            for chunk in chunks
-        )
-        rows = grouped(told, ["status"], ["messages", "copies", "crowded"], ["latency_max_us"])
-        found += [{"date": date} | row for row in rows.to_pylist()]
-    return found
+_MATRIX = (
+    "SELECT sources.name AS src_authority, sources.messages IS NOT NULL AS src_authority_named, "
+    "sinks.name AS sink_authority, sinks.messages IS NOT NULL AS sink_authority_named, "
+    "sum(each.messages) AS messages, sum(failed) AS failed FROM today.traffic_matrix AS each "
+    "LEFT JOIN sources ON sources.name IS NOT DISTINCT FROM src_authority "
+    "LEFT JOIN sinks ON sinks.name IS NOT DISTINCT FROM sink_authority GROUP BY ALL"
+)
+"""Messages between the named authorities. All others are one row and one column; the columns ``…_named`` tell."""
 
+_AUDIT_PAIRS = (
+    "SELECT src_authority, sink_authority, {}, {} FROM today.delivery_audit GROUP BY ALL HAVING lost > 0 "
+    "ORDER BY lost DESC, src_authority, sink_authority LIMIT {}"
+).format(
+    ", ".join(f"coalesce(sum(messages) FILTER (status = '{status}'), 0) AS {status}" for status in tables.STATUSES),
+    COUNTED,
+    PAIRS,
+)
+"""The pairs of authorities between which messages were lost."""
 
-def _authorities(report: ReportTables, column: str) -> Rows:
-    """The authorities with the most messages, with the number of all in `TOTAL`."""
-    axis = grouped(report.day(tables.TRAFFIC_MATRIX), [column], ["messages"]).rename_columns(["name", "messages"])
-    wanted = MATRIX // 2 if report.is_fleet else MATRIX
-    return list(top([axis], [*down("messages"), *up("name")], wanted).to_pylist())
+_FINDINGS = (
+    f"SELECT *, count(*) OVER (PARTITION BY finding) AS {TOTAL} FROM today.delivery_audit_detail "
+    f"QUALIFY row_number() OVER (PARTITION BY finding ORDER BY msg_ts, msg_id) <= {EXAMPLES} "
+    "ORDER BY finding, msg_ts, msg_id"
+)
+"""The first messages of each finding, with the number of all in `TOTAL`."""
 
+_TALKERS = " UNION ALL ".join(
+    f"(FROM today.top_talkers WHERE \"by\" = '{by}' ORDER BY {by} DESC, streamer, src_authority, src_ue_id LIMIT {TALKERS})"
+    for by in ("messages", "bytes")
+)
 
-def _matrix(report: ReportTables, named: dict[str, Rows]) -> Rows:
-    """Messages between the named authorities. All others are one row and one column; the columns ``…_named`` tell."""
-    keys = [name for column in named for name in (column, f"{column}_named")]
-
-    def gathered() -> Iterator[pa.Table]:
-        for chunk in report.day(tables.TRAFFIC_MATRIX):
-            columns = {"messages": chunk["messages"], "failed": chunk["failed"]}
-            for column, axis in named.items():
-                known = pc.is_in(chunk[column], value_set=pa.array([row["name"] for row in axis], pa.string()))
-                columns[f"{column}_named"] = known
-                columns[column] = pc.if_else(known, chunk[column], pa.scalar(None, pa.string()))
-            yield pa.table(columns)
-
-    return list(grouped(gathered(), keys, ["messages", "failed"]).to_pylist())
-
-
-def _audit_pairs(report: ReportTables) -> Chunks:
-    """The pairs of authorities between which messages were lost."""
-
-    def by_status() -> Iterator[pa.Table]:
-        for chunk in report.day(tables.DELIVERY_AUDIT):
-            columns = {name: chunk[name] for name in ("src_authority", "sink_authority")}
-            for name in tables.STATUSES:
-                columns[name] = pc.if_else(pc.equal(chunk["status"], name), chunk["messages"], 0)
-            yield pa.table(columns)
-
-    rows = grouped(by_status(), ["src_authority", "sink_authority"], tables.STATUSES)
-    return [rows.filter(pc.greater(rows["lost"], 0))]
-
-
-def _findings(report: ReportTables) -> Rows:
-    """The first messages of each finding, with the number of all in `TOTAL`."""
-    found: Rows = []
-    for finding in sorted(tables.FINDINGS):
-        chunks = report.day(tables.DELIVERY_AUDIT_DETAIL)
-        of_finding = (chunk.filter(pc.equal(chunk["finding"], finding)) for chunk in chunks)
-        found += top(of_finding, up("msg_ts", "msg_id"), EXAMPLES).to_pylist()
-    return found
-
-
-def _health_totals(report: ReportTables) -> Rows:
-    chunks = list(report.day(tables.STREAMER_HEALTH))
-    (sums,) = grouped(chunks, [], ["records", "restarts", "gaps", "records_missing", "files_left_out"]).to_pylist()
-    return [sums | {"streamers": sum(map(len, chunks))}]
-
-
-def _fan_out_totals(report: ReportTables) -> Rows:
-    sums = ["publishes", "expected", "missing", "incomplete"]
-    return list(grouped(report.day(tables.FAN_OUT), [], sums).to_pylist())
-
-
-def _lacking(report: ReportTables) -> Rows:
-    """The gateways that lack most of what is published to many."""
-    rows = grouped(report.day(tables.FAN_OUT_MISSING), ["streamer"], ["missing"])
-    return list(top([rows], [*down("missing"), *by_name()], PAIRS).to_pylist())
-
-
-def _talkers(report: ReportTables) -> Rows:
-    found: Rows = []
-    for by in ("messages", "bytes"):
-        ranked = (chunk.filter(pc.equal(chunk["by"], by)) for chunk in report.day(tables.TOP_TALKERS))
-        found += top(ranked, [*down(by), *by_name("src_authority", "src_ue_id")], TALKERS).drop_columns([TOTAL]).to_pylist()
-    return found
-
-
-def _health_hours(report: ReportTables, shown: Rows) -> Rows:
-    """In how many hours these streamers wrote a record."""
-    names = pa.array([row["streamer"] for row in shown], pa.string())
-    chunks = report.day(tables.ROUTE_HOURLY)
-    hours = grouped((chunk.filter(pc.is_in(chunk["streamer"], names)) for chunk in chunks), ["streamer", "hour"], [])
-    return list(hours.group_by("streamer").aggregate([("hour", "count")]).rename_columns(["streamer", "hours"]).to_pylist())
-
-
-QUERIES: dict[str, tuple[tables.Table, Callable[[ReportTables], Rows]]] = {
-    "days": (tables.ROUTE_HOURLY, _days),
+QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = {
+    "days": (tables.ROUTE_HOURLY, f"SELECT date, {_CARRIED}, {sums('redelivered')} FROM route_hourly GROUP BY date"),
     "routes": (tables.ROUTE_HOURLY, _routes),
     "latency_hourly": (tables.LATENCY, _latency_hourly),
-    "dead_letter_days": (tables.DEAD_LETTERS, _dead_letter_days),
-    "sources": (tables.TRAFFIC_MATRIX, lambda report: _authorities(report, "src_authority")),
-    "sinks": (tables.TRAFFIC_MATRIX, lambda report: _authorities(report, "sink_authority")),
-    "audit_days": (tables.DELIVERY_AUDIT, _audit_days),
-    "findings": (tables.DELIVERY_AUDIT_DETAIL, _findings),
-    "health_totals": (tables.STREAMER_HEALTH, _health_totals),
-    "fan_out_totals": (tables.FAN_OUT, _fan_out_totals),
-    "lacking": (tables.FAN_OUT_MISSING, _lacking),
-    "talkers": (tables.TOP_TALKERS, _talkers),
+    "dead_letter_days": (
+        tables.DEAD_LETTERS,
+        "SELECT date, outcome, ucode, sum(messages) AS messages FROM dead_letters GROUP BY ALL",
+    ),
+    "sources": (tables.TRAFFIC_MATRIX, lambda report: _axis(report, "sources", "src_authority")),
+    "sinks": (tables.TRAFFIC_MATRIX, lambda report: _axis(report, "sinks", "sink_authority")),
+    "matrix": (tables.TRAFFIC_MATRIX, _MATRIX),
+    "audit_days": (
+        tables.DELIVERY_AUDIT,
+        f"SELECT date, status, {sums('messages', 'copies')}, coalesce(sum(messages) FILTER (src_authority IS NULL), 0) AS "
+        "crowded, max(latency_max_us) AS latency_max_us FROM delivery_audit GROUP BY ALL",
+    ),
+    "audit_pairs": (tables.DELIVERY_AUDIT, _AUDIT_PAIRS),
+    "findings": (tables.DELIVERY_AUDIT_DETAIL, _FINDINGS),
+    "health_totals": (
+        tables.STREAMER_HEALTH,
+        f"SELECT {sums('records', 'restarts', 'gaps', 'records_missing', 'files_left_out')}, count(*) AS streamers "
+        "FROM today.streamer_health",
+    ),
+    "fan_out_totals": (
+        tables.FAN_OUT,
+        f"SELECT {sums('publishes', 'expected', 'missing', 'incomplete')} FROM today.fan_out",
+    ),
+    "lacking": (
+        tables.FAN_OUT_MISSING,
+        f"SELECT streamer, sum(missing) AS missing, {COUNTED} FROM today.fan_out_missing GROUP BY streamer "
+        f"ORDER BY missing DESC, streamer LIMIT {PAIRS}",
+    ),
+    "slo_met": (tables.SLO, "SELECT count(*) FILTER (met) AS objectives FROM today.slo"),
+    "talkers": (tables.TOP_TALKERS, _TALKERS),
 }
 
 
-def _changes(chunk: pa.Table) -> pa.Table:
-    away = pc.abs(pc.subtract(chunk["messages"], chunk["usual"]))
-    return _with(chunk, _BY, away).filter(pc.not_equal(chunk["messages"], chunk["usual"]))
-
-
-def _anomalies(chunk: pa.Table) -> pa.Table:
-    return _with(chunk, _BY, pc.abs(chunk["score"]))
-
-
-def _health(chunk: pa.Table) -> pa.Table:
-    return _with(chunk, _BY, pc.abs(chunk["clock_skew_ms"]))
-
-
-def _clocks(chunk: pa.Table) -> pa.Table:
-    away_ms = pc.abs(chunk["clock_skew_ms"])
-    return _with(chunk, _BY, away_ms).filter(pc.greater_equal(away_ms, CLOCK_MS))
-
-
-def _broadcasts(chunk: pa.Table) -> pa.Table:
-    return chunk.filter(pc.greater(chunk["missing"], 0))
-
-
-def _margins(chunk: pa.Table) -> pa.Table:
-    endangered = pc.add(pc.add(chunk["expired"], chunk["late"]), chunk["under_10"])
-    return _with(chunk, _BY, endangered).filter(pc.greater(pc.add(chunk["messages"], chunk["expired"]), 0))
-
-
-def _repeated(chunk: pa.Table) -> pa.Table:
-    return _with(chunk, _BY, pc.add(pc.add(chunk["redelivered"], chunk["duplicates"]), chunk["retried"]))
-
-
-_BY = "rank_by"
-"""A column that a ranking is made by, and that is not shown."""
-
-
 class Ranking(NamedTuple):
-    """The first ``rows`` of a table by ``order``; ``chunk`` filters each chunk and adds `_BY`.
+    """The first ``rows`` of a table by ``order``, of those for which ``where`` is so.
 
-    ``none_left_out``: False if a fleet's report is without the rows whose `_BY` is 0, and has `FLEET_ROWS` of the others.
+    ``by``: an expression that the ranking is by first. A fleet's report is without rows of which it is 0, and has
+    `FLEET_ROWS` of the others.
     """
 
     table: tables.Table
     rows: int
-    order: Sequence[Key]
-    chunk: Callable[[pa.Table], pa.Table] = lambda chunk: chunk
-    none_left_out: bool = True
+    order: str
+    where: str = "true"
+    by: str = ""
 
     def of(self, report: ReportTables) -> Rows:
         """The ranking of the report's date."""
-        chunks = map(self.chunk, report.day(self.table))
-        if self.none_left_out or not report.is_fleet:
-            return list(top(chunks, self.order, self.rows).to_pylist())
-        some = (chunk.filter(pc.greater(chunk[_BY], 0)) for chunk in chunks)
-        return list(top(some, self.order, FLEET_ROWS).to_pylist())
+        order = f"{self.by} DESC, {self.order}" if self.by else self.order
+        where, rows = (f"{self.by} > 0", FLEET_ROWS) if self.by and report.is_fleet else (self.where, self.rows)
+        return report.rows(f"SELECT *, {COUNTED} FROM today.{self.table.name} WHERE {where} ORDER BY {order} LIMIT {rows}")
 
-
-_BUSIEST = [*down("latency_messages"), *by_name("route")]
-_LETTER = by_name("route", "outcome", "ucode", "src_authority", "src_ue_id", "sink_authority", "sink_ue_id")
 
 RANKINGS = {
     "changes": Ranking(
         tables.OUTCOMES_TABLE,
         CHANGES,
-        [*down(_BY), *by_name("route", "src_authority", "sink_authority", "outcome", "ucode")],
-        _changes,
+        "abs(messages - usual) DESC, streamer, route, src_authority, sink_authority, outcome, ucode",
+        "messages <> usual",
     ),
-    "dead_letters": Ranking(tables.DEAD_LETTERS, PAIRS, [*down("messages"), *_LETTER]),
+    "dead_letters": Ranking(
+        tables.DEAD_LETTERS,
+        PAIRS,
+        "messages DESC, streamer, route, outcome, ucode, src_authority, src_ue_id, sink_authority, sink_ue_id",
+    ),
     "health": Ranking(
         tables.STREAMER_HEALTH,
         STREAMERS,
-        [*down("files_left_out", "records_missing", "restarts", _BY), *by_name()],
-        _health,
+        "files_left_out DESC, records_missing DESC, restarts DESC, abs(clock_skew_ms) DESC, streamer",
     ),
-    "clocks": Ranking(tables.STREAMER_HEALTH, CLOCKS, [*down(_BY), *by_name()], _clocks),
+    "clocks": Ranking(
+        tables.STREAMER_HEALTH, CLOCKS, "abs(clock_skew_ms) DESC, streamer", f"abs(clock_skew_ms) >= {CLOCK_MS}"
+    ),
     "fan_out": Ranking(
-        tables.FAN_OUT,
-        PAIRS,
-        [*down("missing"), *up("hour", "src_authority", "src_ue_id", "src_resource_id")],
-        _broadcasts,
+        tables.FAN_OUT, PAIRS, "missing DESC, hour, src_authority, src_ue_id, src_resource_id", "missing > 0"
     ),
     "slo": Ranking(
         tables.SLO,
         OBJECTIVES,
-        [*up("met"), *down("unlimited"), *up("budget_left"), *by_name("route", "objective", "name")],
-        lambda chunk: _with(chunk, "unlimited", pc.is_valid(chunk["budget_left"]).cast(pa.int8())),
+        "met, (budget_left IS NOT NULL) DESC, budget_left, streamer, route, objective, name",
     ),
-    "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, [*down(_BY), *up("hour"), *by_name("route", "metric")], _anomalies),
-    "ttl_margin": Ranking(tables.TTL_MARGIN, ROUTES, [*down(_BY, "messages"), *by_name("route")], _margins, False),
-    "redelivery": Ranking(tables.REDELIVERY, ROUTES, [*down(_BY, "messages"), *by_name("route")], _repeated, False),
+    "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, "abs(score) DESC, hour, streamer, route, metric"),
+    "ttl_margin": Ranking(
+        tables.TTL_MARGIN, ROUTES, "messages DESC, streamer, route", "messages + expired > 0", "expired + late + under_10"
+    ),
+    "redelivery": Ranking(
+        tables.REDELIVERY, ROUTES, "messages DESC, streamer, route", by="redelivered + duplicates + retried"
+    ),
 }
 
 TABLE_OF = (
     {name: table for name, (table, _) in QUERIES.items()}
     | {name: each.table for name, each in RANKINGS.items()}
-    | {
-        "latency": tables.LATENCY_DAILY,
-        "slowest": tables.LATENCY_DAILY,
-        "health_hours": tables.ROUTE_HOURLY,
-        "audit_pairs": tables.DELIVERY_AUDIT,
-    }
+    | {"latency": tables.LATENCY_DAILY, "slowest": tables.LATENCY_DAILY, "health_hours": tables.ROUTE_HOURLY}
 )
 """The table behind each name in the result of `collect`."""
 
 
+def asked(report: ReportTables, queries: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]]) -> Collected:
+    """The rows of every query whose table was written for the date."""
+    return {
+        name: report.rows(query) if isinstance(query, str) else query(report)
+        for name, (table, query) in queries.items()
+        if report.has(table)
+    }
+
+
 def collect(report: ReportTables) -> Collected:
     """The rows of every query whose table was written for the date."""
-    rows: dict[str, Rows] = {name: query(report) for name, (table, query) in QUERIES.items() if report.has(table)}
+    rows = asked(report, QUERIES)
     if report.has(tables.ROUTE_HOURLY) or report.has(tables.STREAMER_HEALTH):
         rows["streamers"] = _streamers(report)
     rows |= {name: ranking.of(report) for name, ranking in RANKINGS.items() if report.has(ranking.table)}
     if report.has(tables.LATENCY_DAILY):
-        wanted = HOURLY_ROUTES if report.is_fleet else ROUTES
-        rows["latency"] = top(_latency_rows(report), _BUSIEST, wanted).to_pylist()
+        rows["latency"] = _latency(report, "", HOURLY_ROUTES if report.is_fleet else ROUTES)
         if report.is_fleet:
-            slowest = [*down("latency_p99_us"), *_BUSIEST]
-            rows["slowest"] = top(_latency_rows(report), slowest, FLEET_ROWS).to_pylist()
-    if report.has(tables.DELIVERY_AUDIT):
-        order = [*down("lost"), *up("src_authority", "sink_authority")]
-        rows["audit_pairs"] = top(_audit_pairs(report), order, PAIRS).to_pylist()
-    if report.has(tables.SLO):
-        met = sum(pc.sum(chunk["met"]).as_py() or 0 for chunk in report.day(tables.SLO))
-        rows["slo_met"] = [{"objectives": met}]
-    if "sources" in rows:
-        axes = {"src_authority": rows["sources"], "sink_authority": rows["sinks"]}
-        rows["matrix"] = _matrix(report, axes)
+            rows["slowest"] = _latency(report, "latency_p99_us DESC, ", FLEET_ROWS)
     if "health" in rows and report.has(tables.ROUTE_HOURLY):
-        rows["health_hours"] = _health_hours(report, rows["health"])
+        query = "SELECT streamer, count(DISTINCT hour) AS hours FROM today.route_hourly WHERE list_contains(?, streamer)"
+        rows["health_hours"] = report.rows(f"{query} GROUP BY streamer", [row["streamer"] for row in rows["health"]])
     return plain(rows)
 
 
 def plain(rows: Collected) -> Collected:
-    """Without the columns of the rankings, and with times as text."""
-    return {name: list(map(_plain, found)) for name, found in rows.items()}
+    """With times as text."""
+    return {name: [{key: _plain(value) for key, value in row.items()} for row in found] for name, found in rows.items()}
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z" if isinstance(value, datetime.datetime) else value
-        for name, value in row.items()
-        if name not in (_BY, "unlimited")
-    }
+def _plain(value: Any) -> Any:
+    if not isinstance(value, datetime.datetime):
+        return value
+    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"

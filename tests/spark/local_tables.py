@@ -1,12 +1,8 @@
 """The tables on this machine, read without Spark."""
 
 import datetime
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_jobs.records import date_of
 from spark_jobs.report import fleet, reading
@@ -24,9 +20,8 @@ class LocalTables:
     def dates(self, table: Table) -> list[datetime.date]:
         return sorted(date for path in (self._root / table.name).glob("date=*") if (date := date_of(path.name)))
 
-    def chunks(self, table: Table, date: datetime.date) -> Iterator[pa.Table]:
-        for path in sorted((self._root / table.name / f"date={date}").glob("*.parquet")):
-            yield pq.read_table(path, partitioning=None)
+    def files(self, table: Table, date: datetime.date, _: Path) -> list[str]:
+        return sorted(str(path) for path in (self._root / table.name / f"date={date}").glob("*.parquet"))
 
 
 def report_of(root: Path, streamer: str | None = None) -> reading.ReportTables:
@@ -35,5 +30,5 @@ def report_of(root: Path, streamer: str | None = None) -> reading.ReportTables:
 
 def collected(root: Path, streamer: str | None = None) -> dict[str, list[dict[str, Any]]]:
     """All that the report reads of these tables."""
-    report = report_of(root, streamer)
-    return reading.collect(report) | fleet.collect(report)
+    with report_of(root, streamer) as report:
+        return reading.collect(report) | fleet.collect(report)

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import batch as batches
-from spark_jobs import clocks, records
+from spark_jobs import clocks
 from spark_jobs.batch import Batch
-from spark_jobs.publish import publish
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.session import light, small_frame
 from spark_jobs.tables import Table
 from tests.spark.traces import DATE, at, configured, record, write
@@ -76,8 +76,9 @@ def test_light_and_other_queries_go_together(
 ) -> None:
     output, dates = str(tmp_path), (BEFORE - dt.timedelta(days=1), BEFORE, DATE)
     rows = [(date, number) for number, date in enumerate(dates, 1)]
-    publish(small_frame(spark, rows, VOLUME.ddl), VOLUME, output, dates)
-    one, two = (records.table_bytes(spark, output, VOLUME, dates[-count:]) for count in (1, 2))
+    tables = ParquetTables(spark, output)
+    tables.publish(small_frame(spark, rows, VOLUME.ddl), VOLUME, dates)
+    one, two = (tables.size_bytes(VOLUME, dates[-count:]) for count in (1, 2))
     assert 0 < one < two
     monkeypatch.setattr(batches, "_LIGHT_BYTES", {"none": 0, "that of one date": one, "all": 10 * two}[largest])
     with configured(spark, _AS_IF_LARGE):

@@ -17,6 +17,7 @@ from spark_jobs.batch import Batch, seen_from
 from spark_jobs.job import Job
 from spark_jobs.manifests import Files, Manifest, Manifests
 from spark_jobs.nightly import NightlyRun
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.progress import Progress
 from spark_jobs.records import File
 from spark_jobs.storage import Storage
@@ -88,7 +89,7 @@ def listed(spark: SparkSession, traces: Path, each: NightlyRun, dates: Iterable[
 
 
 def table(spark: SparkSession, output: Path) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in records.read_table(spark, str(output), MEMORY).collect())
+    return sorted(tuple(row) for row in ParquetTables(spark, str(output)).read(spark, MEMORY).collect())
 
 
 def traces_of(root: Path, *volumes: int) -> None:

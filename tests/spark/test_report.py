@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from spark_jobs import report, tables
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.schema import OUTCOMES
 from tests.spark.report_pages import Page
 from tests.spark.report_rows import DAY
@@ -174,19 +174,15 @@ def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_p
 
 def test_text_of_a_foreign_trace_file_that_is_not_utf8_is_shown_as_far_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     """Also where it is a key: two routes that only differ in such bytes are one in the report."""
-    root = tmp_path / "tables"
-    folder = root / tables.ROUTE_HOURLY.name / f"date={DAY}"
     put(
-        root,
+        tmp_path,
         tables.ROUTE_HOURLY,
-        [hour(3, "gw", "up?", delivered=2), hour(3, "gw", "up!", delivered=3), hour(4, "gw", "fine", delivered=1)],
+        [hour(3, "gw", name, delivered=n) for name, n in (("up?", 2), ("up!", 3), ("fine", 1))],
     )
-    (file,) = folder.iterdir()
-    rows = pq.read_table(file, partitioning=None)
-    stored = [b"up\xff" if name.startswith("up") else name.encode() for name in rows["route"].to_pylist()]
-    at = rows.schema.get_field_index("route")
-    foreign = pa.array(stored, pa.binary()).view(pa.string())
-    pq.write_table(rows.set_column(at, "route", foreign), file)
-    _, data = report.write(spark, str(root), DAY, str(tmp_path / "out"))
+    store = ParquetTables(spark, str(tmp_path))
+    foreign = sf.expr("CAST(if(route LIKE 'up%', X'7570FF', CAST(route AS BINARY)) AS STRING)")
+    rows = store.read(spark, tables.ROUTE_HOURLY).withColumn("route", foreign).localCheckpoint()
+    store.publish(rows, tables.ROUTE_HOURLY, [DAY])
+    _, data = report.write(spark, str(tmp_path), DAY, str(tmp_path / "out"))
     routes = json.loads(Path(data).read_text())["volume"]["routes"]
     assert [(row["route"], row["messages"]) for row in routes] == [("up\N{REPLACEMENT CHARACTER}", 5), ("fine", 1)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.publish import publish
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.report.__main__ import main
 from spark_jobs.session import small_frame
 from spark_jobs.tables import ROUTE_HOURLY
@@ -42,7 +42,8 @@ def test_a_folder_that_cannot_be_written_is_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], scheme: str
 ) -> None:
     (tmp_path / "file").touch()
-    publish(small_frame(spark, [], ROUTE_HOURLY.ddl), ROUTE_HOURLY, str(tmp_path), [dt.date(2026, 11, 20)])
+    empty = small_frame(spark, [], ROUTE_HOURLY.ddl)
+    ParquetTables(spark, str(tmp_path)).publish(empty, ROUTE_HOURLY, [dt.date(2026, 11, 20)])
     status, out, err = said(capsys, "--output", str(tmp_path), "--to", f"{scheme}{tmp_path}/file/report")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert str(tmp_path / "file") in err

@@ -11,8 +11,8 @@ from spark_jobs import counts, nightly, retention, route_hourly
 from spark_jobs.arguments import parse
 from spark_jobs.counts import OUTCOME_COUNTS
 from spark_jobs.manifests import Manifest, Manifests
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.storage import Storage, StorageError
-from spark_jobs.table_store import ParquetTables
 from spark_jobs.tables import ROUTE_HOURLY
 from tests.spark.traces import at, record, write
 

@@ -5,8 +5,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from spark_jobs.publish import publish
-from spark_jobs.records import read_table
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.session import small_frame
 from spark_jobs.storage import Storage
 from spark_jobs.tables import TRAFFIC_MATRIX
@@ -23,21 +22,23 @@ def matrix(spark: SparkSession, *sources: str, date: dt.date = DATE) -> DataFram
 
 
 def sources(spark: SparkSession, output: Path) -> list[tuple[dt.date, str]]:
-    return sorted((row.date, row.src_authority) for row in read_table(spark, str(output), TRAFFIC_MATRIX).collect())
+    return sorted(
+        (row.date, row.src_authority) for row in ParquetTables(spark, str(output)).read(spark, TRAFFIC_MATRIX).collect()
+    )
 
 
 def test_a_published_date_reads_back_with_the_tables_columns(spark: SparkSession, tmp_path: Path) -> None:
     rows = matrix(spark, "veh1", "veh2")
-    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), [DATE]) == 2
-    read = read_table(spark, str(tmp_path), TRAFFIC_MATRIX)
+    assert ParquetTables(spark, str(tmp_path)).publish(rows, TRAFFIC_MATRIX, [DATE]) == 2
+    read = ParquetTables(spark, str(tmp_path)).read(spark, TRAFFIC_MATRIX)
     assert read.columns == list(TRAFFIC_MATRIX.columns)
     assertDataFrameEqual(read, rows)
 
 
 def test_an_empty_result_takes_the_place_of_rows_and_other_dates_stay(spark: SparkSession, tmp_path: Path) -> None:
-    publish(matrix(spark, "veh1"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
-    publish(matrix(spark, "veh2", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), [NEXT])
-    assert publish(matrix(spark), TRAFFIC_MATRIX, str(tmp_path), [DATE]) == 0
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "veh1"), TRAFFIC_MATRIX, [DATE])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "veh2", date=NEXT), TRAFFIC_MATRIX, [NEXT])
+    assert ParquetTables(spark, str(tmp_path)).publish(matrix(spark), TRAFFIC_MATRIX, [DATE]) == 0
     assert sources(spark, tmp_path) == [(NEXT, "veh2")]
     # Readable by itself, and by anything that takes the folder as a table of its own
     assert spark.read.parquet(str(tmp_path / "traffic_matrix" / f"date={DATE}")).count() == 0
@@ -46,7 +47,7 @@ def test_an_empty_result_takes_the_place_of_rows_and_other_dates_stay(spark: Spa
 def test_what_a_killed_run_left_in_staging_is_removed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "old"), TRAFFIC_MATRIX, [DATE])
 
     def killed(self: Storage, target: str, fresh: str) -> None:
         raise KeyboardInterrupt
@@ -55,7 +56,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            publish(half, TRAFFIC_MATRIX, str(tmp_path), [DATE])
+            ParquetTables(spark, str(tmp_path)).publish(half, TRAFFIC_MATRIX, [DATE])
     staging = tmp_path / "_staging" / "traffic_matrix"
     (staging / f"{DATE}-put-aside-old").mkdir()
     other = staging / f"{NEXT}-of-another-run"
@@ -63,7 +64,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
     assert len(list(staging.iterdir())) == 3
     assert sources(spark, tmp_path) == [(DATE, "old")]
 
-    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "new"), TRAFFIC_MATRIX, [DATE])
     assert sources(spark, tmp_path) == [(DATE, "new")]
     assert list(staging.iterdir()) == [other]
 
@@ -71,7 +72,7 @@ def test_what_a_killed_run_left_in_staging_is_removed(
 def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(matrix(spark, "old"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "old"), TRAFFIC_MATRIX, [DATE])
 
     def killed(self: Storage, target: str, fresh: str) -> None:
         self.delete(target)
@@ -81,9 +82,9 @@ def test_a_kill_between_removal_and_move_is_mended_by_the_next_run(
     with monkeypatch.context() as patched:
         patched.setattr(Storage, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
-            publish(half, TRAFFIC_MATRIX, str(tmp_path), [DATE])
+            ParquetTables(spark, str(tmp_path)).publish(half, TRAFFIC_MATRIX, [DATE])
     assert sources(spark, tmp_path) == []
-    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "new"), TRAFFIC_MATRIX, [DATE])
     assert sources(spark, tmp_path) == [(DATE, "new")]
 
 
@@ -91,9 +92,9 @@ def test_several_dates_are_written_at_once_and_a_date_without_rows_is_replaced_t
     spark: SparkSession, tmp_path: Path
 ) -> None:
     later = NEXT + dt.timedelta(days=1)
-    publish(matrix(spark, "old", date=NEXT), TRAFFIC_MATRIX, str(tmp_path), [NEXT])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "old", date=NEXT), TRAFFIC_MATRIX, [NEXT])
     rows = matrix(spark, "veh1", "veh2").union(matrix(spark, "veh3", date=later))
-    assert publish(rows, TRAFFIC_MATRIX, str(tmp_path), [DATE, NEXT, later]) == 3
+    assert ParquetTables(spark, str(tmp_path)).publish(rows, TRAFFIC_MATRIX, [DATE, NEXT, later]) == 3
     assert sources(spark, tmp_path) == [(DATE, "veh1"), (DATE, "veh2"), (later, "veh3")]
     for date in (DATE, NEXT, later):
         folder = tmp_path / "traffic_matrix" / f"date={date}"
@@ -109,7 +110,7 @@ def test_what_is_left_of_other_dates_stays_in_staging(spark: SparkSession, tmp_p
     names = [f"{day(first)}_{day(last)}-x" for first, last in ((-3, -1), (-3, 0), (-3, 4), (1, 1), (2, 4))]
     for name in names:
         (staging / name).mkdir(parents=True)
-    publish(matrix(spark, "new"), TRAFFIC_MATRIX, str(tmp_path), [DATE, NEXT])
+    ParquetTables(spark, str(tmp_path)).publish(matrix(spark, "new"), TRAFFIC_MATRIX, [DATE, NEXT])
     assert sorted(path.name for path in staging.iterdir()) == [names[0], names[4]]
 
 
