@@ -87,21 +87,18 @@ async def show(name: str, transport: UTransport, send: Send, options: Options = 
 async def main() -> None:
     cloud = everything_at("cloud")
     with Mosquitto() as server:
-        for aliases in (0, 100):
-            for topics, sink in (("in-vehicle", None), ("off-vehicle", cloud)):
-                async with mqtt(server, topics=topics, topic_aliases=aliases) as (transport, send):
-                    await show(f"mqtt5 {topics}, {aliases} aliases", transport, send, FORMAT, sink)
-                    with_ttl = FORMAT._replace(ttl=10_000)
-                    await show(f"mqtt5 {topics}, {aliases} aliases, TTL 10 s", transport, send, with_ttl, sink)
+        for topics, sink in (("in-vehicle", None), ("off-vehicle", cloud)):
+            async with mqtt(server, topics=topics) as (transport, send):
+                await show(f"mqtt5 {topics}", transport, send, FORMAT, sink)
+                await show(f"mqtt5 {topics}, TTL 10 s", transport, send, FORMAT._replace(ttl=10_000), sink)
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         write_certificates(folder)
         files = TlsFiles(folder / "ca.pem", folder / "server.pem", folder / "server.key", require_certificate=False)
         tls = {"ca_file": folder / "ca.pem"}
         with Mosquitto(tls=files) as server:
-            for aliases in (0, 100):
-                async with mqtt(server, topics="off-vehicle", topic_aliases=aliases, tls=tls) as (transport, send):
-                    await show(f"mqtt5 off-vehicle, {aliases} aliases, TLS", transport, send, FORMAT, cloud)
+            async with mqtt(server, topics="off-vehicle", tls=tls) as (transport, send):
+                await show("mqtt5 off-vehicle, TLS", transport, send, FORMAT, cloud)
     async with zenoh() as (transport, send):
         await show("zenoh", transport, send)
         await show("zenoh, TTL 10 s", transport, send, FORMAT._replace(ttl=10_000))

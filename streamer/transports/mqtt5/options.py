@@ -160,8 +160,6 @@ class Mqtt5Options(WireOptions):
     """The longest wait for a connection, then for each answer until the link is up."""
     max_packet_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, le=0x0FFF_FFFF)
     """The largest MQTT packet that is accepted."""
-    topic_aliases: int = Field(default=100, ge=0, le=65_535)
-    """The most topics that are replaced by a number in packets to the broker, which may lower it. 0: none."""
     will: WillOptions | None = None
     """Say when the streamer connects and disconnects, and have the broker say it if the streamer cannot. None: neither."""
     payload_format_property: bool = False

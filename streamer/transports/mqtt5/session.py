@@ -8,7 +8,6 @@ The rules of MQTT 5.0 that the session keeps:
 - [MQTT-4.6.0-2] PUBACKs go out in the order of the PUBLISHes: a later acknowledgement waits for the earlier ones.
 - [MQTT-3.3.4-7], [MQTT-3.3.4-9] there are never more unacknowledged PUBLISHes than the receiver's Receive Maximum.
 - [MQTT-2.2.1-3] a packet id that is in use is not used again.
-- [MQTT-3.3.2-7], [MQTT-3.3.2-9] topic aliases end with the connection, and there are no more than the broker allows.
 
 `culprit` finds the message because of which the broker ends connections, or that it never confirms. That message is given
 up, although [MQTT-4.4.0-1] demands that it is sent again: it would block all others. After a connection that was ended
@@ -27,8 +26,7 @@ from streamer.transports.base import Done, Parcel, Received
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError, PermanentError, SendError
 from streamer.transports.mqtt5.culprit import Search
 from streamer.transports.mqtt5.pressure import Pressure
-from streamer.transports.mqtt5.topic_aliases import TopicAliases
-from streamer.transports.mqtt5.wire import FAILURE, puback_error
+from streamer.transports.mqtt5.wire import puback_error
 from streamer.transports.results import ResultRuns
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -108,13 +106,11 @@ class Session:
         on_acknowledgeable: Callable[[], None],
         is_persistent: bool = True,
         receive_maximum: int = MAX_PACKET_ID,
-        aliases: TopicAliases | None = None,
     ) -> None:
         """``on_acknowledgeable`` is called when `take_acknowledgements` has PUBACKs to return.
 
-        ``receive_maximum`` is the one in our CONNECT. ``aliases`` are those that ``encode`` uses.
+        ``receive_maximum`` is the one in our CONNECT.
         """
-        self.aliases = aliases or TopicAliases()
         self._receive_maximum = receive_maximum
         self.pressure = Pressure(receive_maximum)
         self.is_persistent = is_persistent  # whether the broker keeps unacknowledged messages when the connection ends
@@ -149,9 +145,7 @@ class Session:
 
     # -- connection -------------------------------------------------------------------------------------------------
 
-    def connected(
-        self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None, topic_alias_maximum: int = 0
-    ) -> None:
+    def connected(self, session_present: bool, receive_maximum: int, max_packet_bytes: int | None) -> None:
         """Begin a connection after a CONNACK.
 
         If the broker has the session, unconfirmed messages are sent again. If not, they are reported as lost, except during
@@ -160,7 +154,6 @@ class Session:
         self._quota = min(self._window, receive_maximum)
         self.limit = self.search.connected(self._quota)
         self.max_packet_bytes = max_packet_bytes
-        self.aliases.connected(topic_alias_maximum)
         if self._has_overdue():
             self._put_overdue_last()
         if session_present:
@@ -348,8 +341,6 @@ class Session:
             if self._passed_over:
                 self._forget_passed(packet_id)
             self._results.add(sent[1], sent[0], puback_error(reason) if reason else None)
-            if self.aliases.unconfirmed:
-                self.aliases.confirmed(packet_id, is_refused=reason >= FAILURE)
             search = self.search
             search.is_fruitful = True
             if search.suspects:
@@ -390,10 +381,8 @@ class Session:
         try:
             data = self._encode(sent[0].message, packet_id, duplicate)
         except (ValueError, OverflowError) as exc:
-            self.aliases.withdraw(packet_id)
             return PermanentError(UCode.INVALID_ARGUMENT, str(exc))
         if self.max_packet_bytes is not None and len(data) > self.max_packet_bytes:
-            self.aliases.withdraw(packet_id)
             detail = f"a packet of {len(data)} bytes; the broker takes {self.max_packet_bytes}"
             return PermanentError(UCode.RESOURCE_EXHAUSTED, detail)
         self._unconfirmed[packet_id] = sent

@@ -49,7 +49,6 @@ from streamer.transports.mqtt5.session import Session
 from streamer.transports.mqtt5.subscribing import Subscribing
 from streamer.transports.mqtt5.subscriptions import filters_for
 from streamer.transports.mqtt5.tools import Mqtt5Tools
-from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.transports.mqtt5.traffic import Traffic
 from streamer.transports.mqtt5.tunnel import ProxyError
 from streamer.transports.mqtt5.wire import Encoder, connack_code
@@ -93,8 +92,7 @@ class Mqtt5Transport(ListeningTransport):
         super().__init__(context, options)
         self.options: Mqtt5Options = options
         self._client_id = options.effective_client_id(context.authority)
-        aliases = TopicAliases(options.topic_aliases)
-        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms, aliases)
+        encoder = Encoder(options.topics, context.authority, options.payload_format_property, context.now_ms)
         decoder = PublishDecoder(
             options.topics, context.authority, options.max_token_bytes, context.flows, options.identity_property
         )
@@ -105,7 +103,6 @@ class Mqtt5Transport(ListeningTransport):
             lambda: self._traffic.acknowledge_soon(),
             options.is_session_persistent,
             options.receive_maximum,
-            aliases,
         )
         self._intake = PacketIntake(self._session, decoder, options, context.events)
         self._traffic = Traffic(
@@ -585,7 +582,7 @@ class Mqtt5Transport(ListeningTransport):
         self._connected_s = asyncio.get_running_loop().time()
         self._session.give_back_expired(self.context.now_ms(), time.monotonic())
         is_present = packet.session_present and is_same
-        self._session.connected(is_present, packet.receive_max, packet.max_packet_size, packet.topic_alias_max)
+        self._session.connected(is_present, packet.receive_max, packet.max_packet_size)
         self._traffic.write_outgoing()
         self._say_online(is_present)
         logger.info(
@@ -631,9 +628,6 @@ class Mqtt5Transport(ListeningTransport):
                 self.context.name,
                 self._client_id,
             )
-        if reason == DisconnectReasonCode.TOPIC_ALIAS_INVALID:
-            logger.error("topic_aliases_refused endpoint=%s consequence='none are used any more'", self.context.name)
-            self._session.aliases.give_up()
         connection.is_ended_by_broker = int(reason) in _OVER_A_MESSAGE
         failure = LinkFailure.AUTHENTICATION if int(reason) in _NO_RIGHTS else LinkFailure.BROKER
         connection.close(f"the broker disconnected: {named(reason)}", failure)

@@ -15,7 +15,6 @@ from mqtt5 import PublishPacket, QoS
 
 from streamer.transports.errors import PermanentError, RefusedError, SendError
 from streamer.transports.mqtt5.frames import AT_LEAST_ONCE, DUPLICATE, PUBLISH, as_variable_int, variable_int
-from streamer.transports.mqtt5.topic_aliases import TopicAliases
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType
 from streamer.uprotocol.status import UCode
@@ -58,9 +57,6 @@ ID_PROPERTY: Final = b"\x26\x00\x01" + ID.encode() + b"\x00\x24"
 """The beginning of the user property with the message's id: kind, name, and length of the text (MQTT 5, 2.2.2.2)."""
 ID_TEXT_BYTES: Final = 36
 
-_TOPIC_ALIAS: Final = b"\x23"
-_NO_TOPIC: Final = b"\x00\x00"
-
 # The first byte of a PUBLISH with QoS 1 (MQTT 5, 3.3.1).
 _SENT: Final = bytes((PUBLISH | AT_LEAST_ONCE,))
 _SENT_AGAIN: Final = bytes((PUBLISH | AT_LEAST_ONCE | DUPLICATE,))
@@ -75,9 +71,7 @@ class _Flow:
 
     __slots__ = (
         "_after_id",
-        "_alias",
         "_before_id",
-        "_before_id_aliased",
         "_content_type",
         "_expiry_s",
         "_is_ttl_on_wire",
@@ -95,53 +89,35 @@ class _Flow:
         # Rounded up; none for TTL 0, which some brokers would expire at once.
         self._expiry_s = -(-a.ttl // 1000) if a.ttl and self._is_ttl_on_wire else None
         self._content_type = str(int(a.payload_format)) if a.payload_format else None
-        packet = self._by_codec(UMessage(_NO_ID, a.shared), 1, False, 0)
+        packet = self._by_codec(UMessage(_NO_ID, a.shared), 1, False)
         begin = 1 + variable_int(packet, 1)[1]
         end = begin + 2 + int.from_bytes(packet[begin : begin + 2], "big")
         self._topic_field = packet[begin:end]
         before, _, self._after_id = packet[end + 2 :].partition(ID_PROPERTY + format_id(_NO_ID).encode())
         self._before_id = before + ID_PROPERTY
-        self._alias, self._before_id_aliased = 0, b""
 
-    def write(self, message: UMessage, packet_id: int, duplicate: bool, alias: int) -> bytes:
-        """Return the PUBLISH packet for a message of this flow. Raises ValueError if MQTT cannot carry it.
-
-        ``alias``: as `TopicAliases.choose` returns it.
-        """
+    def write(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
+        """Return the PUBLISH packet for a message of this flow. Raises ValueError if MQTT cannot carry it."""
         payload = message.payload or b""
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise ValueError(f"payload of {len(payload)} bytes: MQTT takes {MAX_PAYLOAD_BYTES}")
         if message.attributes is not message.attributes.shared or not self._is_ttl_on_wire:
-            return self._by_codec(message, packet_id, duplicate, alias)
-        topic_field, before_id = self._topic_field, self._before_id
-        if alias:
-            if abs(alias) != self._alias:
-                self._learn_alias(abs(alias))
-            before_id = self._before_id_aliased
-            if alias > 0:
-                topic_field = _NO_TOPIC
-        header = len(topic_field) + 2 + len(before_id) + ID_TEXT_BYTES + len(self._after_id)
+            return self._by_codec(message, packet_id, duplicate)
+        header = len(self._topic_field) + 2 + len(self._before_id) + ID_TEXT_BYTES + len(self._after_id)
         return b"".join(
             (
                 _SENT_AGAIN if duplicate else _SENT,
                 as_variable_int(header + len(payload)),
-                topic_field,
+                self._topic_field,
                 packet_id.to_bytes(2, "big"),
-                before_id,
+                self._before_id,
                 format_id(message.id).encode(),
                 self._after_id,
                 payload,
             )
         )
 
-    def _learn_alias(self, alias: int) -> None:
-        """Write the properties before the id with this alias as the first one."""
-        size, used = variable_int(self._before_id, 0)
-        number = _TOPIC_ALIAS + alias.to_bytes(2, "big")
-        self._before_id_aliased = as_variable_int(size + len(number)) + number + self._before_id[used:]
-        self._alias = alias
-
-    def _by_codec(self, message: UMessage, packet_id: int, duplicate: bool, alias: int) -> bytes:
+    def _by_codec(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
         attributes = message.attributes
         user_properties = [MARKER_PROPERTY, (ID, format_id(message.id)), *self._properties]
         if attributes.token:  # an empty attribute has no property
@@ -150,7 +126,7 @@ class _Flow:
         if attributes.traceparent:
             user_properties.append((TRACEPARENT, attributes.traceparent))
         return PublishPacket(
-            "" if alias > 0 else self.topic,
+            self.topic,
             message.payload or b"",
             qos=QoS.AT_LEAST_ONCE,
             packet_id=packet_id,
@@ -158,7 +134,6 @@ class _Flow:
             message_expiry_interval=self._expiry_s if self._is_ttl_on_wire else self._rest_s(message),
             content_type=self._content_type,
             correlation_data=attributes.reqid,
-            topic_alias=abs(alias) or None,
             user_properties=user_properties,
         ).write()
 
@@ -178,14 +153,13 @@ def _check_text(token: str) -> None:
 
 def encode(message: UMessage, topic: str, packet_id: int, duplicate: bool = False) -> bytes:
     """Return the PUBLISH packet for ``message`` on a topic from `topic_for`. For many messages, use an `Encoder`."""
-    return _flow(message.attributes, topic, _epoch).write(message, packet_id, duplicate, 0)
+    return _flow(message.attributes, topic, _epoch).write(message, packet_id, duplicate)
 
 
 class Encoder:
     """Encodes messages for one topic structure; ``own_authority`` replaces an empty authority.
 
     ``has_format_property``: the payload format is written as a user property, too. ``now_ms``: the wall clock.
-    ``aliases``: of the present connection.
     """
 
     def __init__(
@@ -194,24 +168,18 @@ class Encoder:
         own_authority: str,
         has_format_property: bool = False,
         now_ms: Callable[[], int] = _epoch,
-        aliases: TopicAliases | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._has_format_property = has_format_property
-        self._aliases = aliases or TopicAliases()
         self._structure = structure
         self._own_authority = own_authority
         self._flows: Cache[Attributes, _Flow] = Cache()
 
     def encode(self, message: UMessage, packet_id: int, duplicate: bool) -> bytes:
-        """Return the PUBLISH packet, with QoS 1. Raises ValueError if MQTT cannot address or carry the message.
-
-        The caller withdraws the alias of a packet that is not sent (`TopicAliases.withdraw`).
-        """
+        """Return the PUBLISH packet, with QoS 1. Raises ValueError if MQTT cannot address or carry the message."""
         shared = message.attributes.shared
         flow = self._flows.get(shared) or self._learn(shared)
-        aliases = self._aliases
-        return flow.write(message, packet_id, duplicate, aliases.choose(flow.topic, packet_id) if aliases.maximum else 0)
+        return flow.write(message, packet_id, duplicate)
 
     def _learn(self, shared: Attributes) -> _Flow:
         try:
