@@ -18,6 +18,7 @@ from pathlib import Path
 
 from streamer.config.load import json_schema
 from tests.config_keys import leaves
+from tests.pages import prose
 from tests.structure import imports_of, measured
 
 ROOT = Path(__file__).parents[1]
@@ -161,9 +162,29 @@ def transport_methods() -> int:
     return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in of.body)
 
 
+def documents() -> list[Path]:
+    """Return the README and the pages below `docs`."""
+    return [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+
+
 def words() -> int:
     """Return how many words the README and the documents have."""
-    return sum(len(path.read_text().split()) for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    return sum(len(path.read_text().split()) for path in documents())
+
+
+def repeats(pages: Mapping[str, str]) -> list[str]:
+    """Return each run of twelve words that stands on more than one page: a thing is told once, and linked elsewhere."""
+    seen: dict[tuple[str, ...], set[str]] = {}
+    for name, text in pages.items():
+        found = re.findall(r"\w+", prose(re.sub(r"\]\([^)]*\)|^    .*$", "", text, flags=re.MULTILINE)).lower())
+        for run in zip(*(found[start:] for start in range(12)), strict=False):
+            seen.setdefault(run, set()).add(name)
+    return [f"{' '.join(run)}: {', '.join(sorted(several))}" for run, several in seen.items() if len(several) > 1]
+
+
+def repeated() -> list[str]:
+    """Return what the README and the documents repeat."""
+    return repeats({str(path.relative_to(ROOT)): path.read_text() for path in documents()})
 
 
 def configuration_keys() -> int:
@@ -211,6 +232,7 @@ FIGURES: Mapping[str, Callable[[], int]] = {
     "job-lines": lambda: lines(sources("spark_jobs")),
     "demo-lines": lambda: lines(sources("demo")),
     "words": words,
+    "repeats": lambda: len(repeated()),
     "keys": configuration_keys,
     "kernel-imports": lambda: len(kernel_imports()),
     "late-slots": lambda: len(late_slots()),
@@ -269,7 +291,7 @@ def main() -> int:
     faults = beyond(found, values) + raised(values, (each.read_text() for each in CHAPTERS.glob("*.md")))
     faults += rewritten(values, committed())
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
-    for name, listed in (("kernel-imports", kernel_imports), ("late-slots", late_slots)):
+    for name, listed in (("kernel-imports", kernel_imports), ("late-slots", late_slots), ("repeats", repeated)):
         if found[name] > values[name][-1]:
             sys.stderr.writelines(f"{name}: {each}\n" for each in listed())
     return 1 if faults else 0

@@ -28,6 +28,16 @@ def test_a_raise_needs_a_page_that_names_both_values() -> None:
     assert figures.raised(values, ["# 12.\n\nRaises arrows from 80 to 83: the price is one import."]) == []
 
 
+def test_what_stands_on_two_pages_is_found_but_for_code_and_links() -> None:
+    twelve = "One two three four five six seven eight nine [ten](a.md) eleven twelve"
+    pages = {
+        "a.md": f"{twelve}.",
+        "b.md": f"So: {twelve.replace('a.md', 'b.md')}",
+        "c.md": f"    {twelve}\n```\n{twelve}\n```\n",
+    }
+    assert figures.repeats(pages) == ["one two three four five six seven eight nine ten eleven twelve: a.md, b.md"]
+
+
 @pytest.mark.parametrize("now", [[88], [88, 80], [90, 87, 85], []])
 def test_a_list_that_was_written_over_is_found(now: list[int]) -> None:
     assert len(figures.rewritten({"arrows": now}, [{"arrows": [90, 87, 86]}])) == 1
