@@ -195,7 +195,7 @@ class Endpoint(EventLog):
 
     async def heard_out(self) -> None:
         """The broker has answered a ping, which comes after everything that it had to say."""
-        connection = self.transport._traffic.connection
+        connection = self.transport._link.traffic.connection
         assert connection is not None
         answered_s = connection.last_read_s
         await until(lambda: connection.last_read_s > answered_s, "the answer to a ping")

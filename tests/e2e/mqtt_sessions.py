@@ -42,4 +42,4 @@ async def subscribed_to(endpoint: Endpoint, topic: UUri, inbox: RecordingListene
     """Register a listener, and wait until the broker has subscribed us."""
     await endpoint.transport.register_listener(topic, None, inbox)
     await endpoint.up()
-    await until(lambda: not endpoint.transport._session.has_requests, "the subscription")
+    await until(lambda: not endpoint.transport._link.session.has_requests, "the subscription")

@@ -67,7 +67,7 @@ async def held_to_its_topics(
             await endpoint.transport.register_listener(ANYTHING, ANYTHING, inbox)
             await endpoint.transport.register_listener(ANYTHING, None, inbox)
             await endpoint.up()
-            await until(lambda: not endpoint.transport._session.has_requests, "the subscriptions")
+            await until(lambda: not endpoint.transport._link.session.has_requests, "the subscriptions")
             yield Evil(client), endpoint
 
 

@@ -122,7 +122,7 @@ async def test_refused_subscription_is_counted_and_does_not_keep_the_link_down(f
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
         await endpoint.up()
-        assert endpoint.transport.subscribing.refused == 1
+        assert endpoint.transport._link.subscribing.refused == 1
         (problem,) = endpoint.transport.report().problems
         assert "'veh1/8000/A/2/8A50'" in problem
         assert "NOT_AUTHORIZED (0x87)" in problem
@@ -244,7 +244,7 @@ async def test_refused_filter_is_not_a_problem_once_it_is_closed(fake: FakeBroke
         await endpoint.transport.unregister_listener(TOPIC, None, inbox)
         subscribe = await peer.next(mqtt5.SubscribePacket)
         peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.NOT_AUTHORIZED]))
-        await until(lambda: endpoint.transport.subscribing.refused == 13)
+        await until(lambda: endpoint.transport._link.subscribing.refused == 13)
         assert endpoint.transport.report().problems == []
 
 

@@ -77,7 +77,7 @@ class ChoosyBroker:
 def searching(fake: FakeBroker, least_s: float = 0.05) -> Endpoint:
     """An endpoint whose connections have to stand for ``least_s`` before a suspect is sent."""
     endpoint = Endpoint(fake.url, connect_timeout_s=0.2)  # it looks four times in that time whether a connection stands
-    endpoint.transport._session.search.least_s = least_s
+    endpoint.transport._link.session.search.least_s = least_s
     return endpoint
 
 
@@ -187,7 +187,7 @@ async def test_a_broker_that_says_why_is_believed(
             await peer.next(mqtt5.PublishPacket)
             peer.write(mqtt5.DisconnectPacket(reason_code=reason))
             await peer.closed()
-        assert endpoint.transport._session.search.suspects == suspects
+        assert endpoint.transport._link.session.search.suspects == suspects
 
 
 async def test_a_connection_that_was_not_accepted_acquits_nobody(fake: FakeBroker) -> None:
@@ -205,7 +205,7 @@ async def test_a_connection_that_was_not_accepted_acquits_nobody(fake: FakeBroke
         await peer.closed()
         (await fake.peer()).drop()
         await fake.peer()
-        assert endpoint.transport._session.search.suspects == 1
+        assert endpoint.transport._link.session.search.suspects == 1
 
 
 async def test_a_confirmation_that_does_not_come_makes_no_suspects(fake: FakeBroker) -> None:

@@ -110,7 +110,7 @@ async def test_a_session_from_before_the_share_loses_the_plain_filter_once(fake:
         unsubscribe = await peer.next(mqtt5.UnsubscribePacket)
         assert unsubscribe.patterns == ["veh1/8000/A/2/8A50"]
         peer.write(mqtt5.UnsubAckPacket(unsubscribe.packet_id, [mqtt5.UnsubAckReasonCode.SUCCESS]))
-        await until(lambda: not endpoint.transport._session.has_requests, "the broker's answer")
+        await until(lambda: not endpoint.transport._link.session.has_requests, "the broker's answer")
         peer.drop()
         await until(lambda: not endpoint.is_up, "the lost link")
         peer = await fake.peer()

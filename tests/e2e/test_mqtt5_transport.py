@@ -123,7 +123,7 @@ async def test_receive_pulls_what_came(kind: str) -> None:
             await car.up()
             with pytest.raises(Exception, match="NOT_FOUND"):
                 await cloud.transport.receive(TOPIC)
-            await until(lambda: not cloud.transport._session.has_requests)
+            await until(lambda: not cloud.transport._link.session.has_requests)
             await car.transport.send(message("pulled"))
             pull = cloud.transport._pulls[TOPIC, None]
             await until(lambda: pull._waiting)

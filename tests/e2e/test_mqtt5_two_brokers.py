@@ -9,7 +9,7 @@ import pytest
 
 from streamer.transports.errors import MayHaveArrivedError
 from streamer.transports.link_error import LinkFailure
-from streamer.transports.mqtt5 import dialing, transport
+from streamer.transports.mqtt5 import connector, dialing
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.dialing import Way
 from tests.brokers import Mosquitto
@@ -146,7 +146,7 @@ async def test_the_first_broker_is_returned_to_when_the_link_is_idle(
             publish = await peer.next(mqtt5.PublishPacket)
             assert publish.packet_id is not None
             await way.heal()
-            choice, loop = endpoint.transport._choice, asyncio.get_running_loop()
+            choice, loop = endpoint.transport._link.choice, asyncio.get_running_loop()
             await until(lambda: choice.may_return(loop.time()), "the proof")
             for _ in range(3):
                 await checks.next()
@@ -173,7 +173,7 @@ async def test_the_first_broker_is_tested_again_after_a_test_that_failed_for_a_r
             raise error
         return await accepts(way, good_address)
 
-    monkeypatch.setattr(transport, "accepts", broken_at_first)
+    monkeypatch.setattr(connector, "accepts", broken_at_first)
     async with Proxy(port_of(fake)) as way:
         endpoint = Endpoint([*urls(way), other.url], **QUICK)
         async with endpoint.running():
@@ -194,12 +194,12 @@ async def test_a_connection_that_is_lost_before_it_is_taken_over_is_reported(
         way: Way, make: Callable[[], Connection], first: int, good: str | None
     ) -> tuple[Connection, str]:
         connection, address = await dial(way, make, first, good)
-        monkeypatch.setattr(transport, "dial", dial)
+        monkeypatch.setattr(connector, "dial", dial)
         (await fake.peer()).drop()
         await connection.lost
         return connection, address
 
-    monkeypatch.setattr(transport, "dial", dial_and_lose)
+    monkeypatch.setattr(connector, "dial", dial_and_lose)
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         await until(lambda: endpoint.transport.last_error is not None, "the error")

@@ -248,7 +248,7 @@ async def test_a_message_of_endless_pieces_is_a_stream() -> None:
         for _ in range(300):
             peer.writer.write(b"\x00\x7e" + struct.pack(">H", 10_000) + 5000 * pong)
         await peer.writer.drain()
-        await until(lambda: endpoint.transport._traffic.ping_answers == 300 * 5000, "the pieces")
+        await until(lambda: endpoint.transport._link.traffic.ping_answers == 300 * 5000, "the pieces")
         assert endpoint.is_up
 
 
