@@ -23,7 +23,7 @@ where traffic varies a lot, even 0 may be less than six deviations from the medi
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import job, latency, route_hourly
+from spark_jobs import job, latency, traffic
 from spark_jobs.batch import Batch
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import ANOMALIES, LATENCY, ROUTE_HOURLY
@@ -143,4 +143,4 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
     return (transform(batch.table(ROUTE_HOURLY), batch.table(LATENCY), batch.past(ROUTE_HOURLY), batch.past(LATENCY)),)
 
 
-JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(route_hourly.JOB, latency.JOB), is_trend=True)
+JOB = job.Job("anomalies", (ANOMALIES,), compute, needs=(traffic.JOB, latency.JOB), is_trend=True)

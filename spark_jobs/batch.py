@@ -25,7 +25,7 @@ from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
 from spark_jobs.session import is_small, light
 from spark_jobs.table_store import TableStore
-from spark_jobs.tables import TREND_DAYS, Table
+from spark_jobs.tables import ROLLUP, TREND_DAYS, Table
 
 DATES_AT_ONCE = 30
 """Of a query: its plan grows with them, and of trend tables, each date looks back on 14 days."""
@@ -135,6 +135,12 @@ class Batch:
         return seen_from(self._published(table, around(self.dates, -TREND_DAYS, -1)), self.dates, -TREND_DAYS, -1)
 
     def _published(self, table: Table, dates: Sequence[dt.date]) -> DataFrame:
+        if table.query:
+            seen = rollup.view(table, self._published(ROLLUP, dates)).select(*table.columns)
+            # What an earlier version made of a date whose records may be gone.
+            before = set(self.tables.dates(table)).difference(self.tables.dates(ROLLUP))
+            earlier = [date for date in dates if date in before]
+            return seen.unionByName(self.tables.read(seen.sparkSession, table, earlier)) if earlier else seen
         is_light = is_small(self.spark) or self.tables.size_bytes(table, dates) <= _LIGHT_BYTES
         return together(self.tables.read(light(self.spark) if is_light else self.spark, table, dates))
 

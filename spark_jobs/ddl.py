@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from spark_jobs.columns import meaning
-from spark_jobs.tables import TABLES, Table
+from spark_jobs.tables import ROLLUP, TABLES, VIEWS, Table
 
 _SCHEMA = "ustreamer"
 _DUCKDB = {"INT": "INTEGER", "STRING": "VARCHAR", "BINARY": "BLOB", "TIMESTAMP": "TIMESTAMP WITH TIME ZONE"}
@@ -19,6 +19,11 @@ _TRINO = {"INT": "INTEGER", "STRING": "VARCHAR", "BINARY": "VARBINARY", "TIMESTA
 
 def spark(table: Table, folder: str) -> Iterator[str]:
     """A table of Spark's own over the Parquet files."""
+    if table.query:
+        comments = ", ".join(f"{name} COMMENT {_escaped(meaning(table, name))}" for name in table.columns)
+        head = f"CREATE OR REPLACE VIEW {table.name} ({comments}) COMMENT {_escaped(table.question)}"
+        yield f"{head} AS\n{_selected(table, ROLLUP.name)}"
+        return
     columns = ",\n".join(
         f"  `{name}` {kind} COMMENT {_escaped(meaning(table, name))}" for name, kind in table.columns.items()
     )
@@ -31,7 +36,10 @@ def spark(table: Table, folder: str) -> Iterator[str]:
 
 def duckdb(table: Table, folder: str) -> Iterator[str]:
     """A view over the Parquet files."""
-    yield f"CREATE OR REPLACE VIEW {table.name} AS\n" + over_files(table, [f"{folder}/{table.name}/date=*/*.parquet"])
+    files = [f"{folder}/{table.name}/date=*/*.parquet"]
+    yield f"CREATE OR REPLACE VIEW {table.name} AS\n" + (
+        _selected(table, ROLLUP.name) if table.query else over_files(table, files)
+    )
     yield f"COMMENT ON VIEW {table.name} IS {quoted(table.question)}"
     for name in table.columns:
         yield f'COMMENT ON COLUMN {table.name}."{name}" IS {quoted(meaning(table, name))}'
@@ -51,6 +59,9 @@ def over_files(table: Table, files: Sequence[str]) -> str:
 
 def trino(table: Table, folder: str) -> Iterator[str]:
     """An external table of Trino's Hive connector over the Parquet files. Its partition has to be the last column."""
+    if table.query:
+        yield _trino_view(table, "hive")
+        return
     ordered = {name: kind for name, kind in table.columns.items() if name != "date"} | {"date": "DATE"}
     columns = ",\n".join(
         f'  "{name}" {_TRINO.get(kind, kind)} COMMENT {quoted(meaning(table, name))}' for name, kind in ordered.items()
@@ -64,8 +75,20 @@ def trino(table: Table, folder: str) -> Iterator[str]:
 
 def trino_iceberg(table: Table, folder: str) -> Iterator[str]:
     """Registers a table of Iceberg with a catalogue of Trino's that is not the one of the jobs: as it is now."""
+    if table.query:
+        yield _trino_view(table, "iceberg")
+        return
     location = quoted(f"{folder}/{_SCHEMA}/{table.name}")
     yield f"CALL iceberg.system.register_table('{_SCHEMA}', '{table.name}', {location})"
+
+
+def _trino_view(table: Table, catalog: str) -> str:
+    rows = _selected(table, f"{catalog}.{_SCHEMA}.{ROLLUP.name}")
+    return f"CREATE OR REPLACE VIEW {catalog}.{_SCHEMA}.{table.name} COMMENT {quoted(table.question)} AS\n{rows}"
+
+
+def _selected(view: Table, rollup: str) -> str:
+    return f"SELECT {', '.join(view.columns)}\nFROM (\n  {view.query.format(rollup=rollup)}\n) AS rows_of_view"
 
 
 DIALECTS: dict[str, Callable[[Table, str], Iterator[str]]] = {
@@ -78,7 +101,7 @@ DIALECTS: dict[str, Callable[[Table, str], Iterator[str]]] = {
 
 def statements(dialect: str, folder: str) -> Iterator[str]:
     """The statements for all tables, without their semicolons."""
-    for table in TABLES.values():
+    for table in (*TABLES.values(), *VIEWS.values()):
         yield from DIALECTS[dialect](table, folder.rstrip("/"))
 
 

@@ -141,7 +141,7 @@ class IcebergTables:
         return f"{self._catalog.name}.{NAMESPACE}"
 
     def _name(self, table: Table) -> str:
-        return f"{self._namespace}.{table.name.lstrip('_').replace('/', '_')}"
+        return f"{self._namespace}.{table.name}"
 
     def _knowing(self, spark: SparkSession) -> SparkSession:
         """The session, which now knows the catalogue. One made of another knows only what that was started with."""

@@ -27,28 +27,21 @@ from spark_jobs import (
     arguments,
     cohorts,
     compact,
-    counts,
-    dead_letters,
     delivery_audit,
     fan_out,
     formats,
     latency,
     link_sessions,
     merged,
-    outcomes,
     quarantine,
     records,
-    redelivery,
     report,
     retention,
-    route_hourly,
     run_metrics,
     slo,
     slo_file,
     streamer_health,
-    top_talkers,
-    traffic_matrix,
-    ttl_margin,
+    traffic,
     webhook,
 )
 from spark_jobs.batch import DATES_AT_ONCE, Batch, batches, days, shown
@@ -61,25 +54,18 @@ from spark_jobs.report.sections import Figures
 from spark_jobs.session import session
 from spark_jobs.storage import Storage, StorageError, reason
 from spark_jobs.table_store import TableStore
-from spark_jobs.tables import TREND_DAYS
+from spark_jobs.tables import TABLES, TREND_DAYS, VIEWS
 
 JOBS = (
     delivery_audit.JOB,
-    route_hourly.JOB,
+    traffic.JOB,
     latency.JOB,
     streamer_health.JOB,
     fan_out.JOB,
     cohorts.JOB,
     link_sessions.JOB,
-    counts.JOB,
-    traffic_matrix.JOB,
-    top_talkers.JOB,
-    ttl_margin.JOB,
-    redelivery.JOB,
     slo.JOB,
     anomalies.JOB,
-    outcomes.JOB,
-    dead_letters.JOB,
 )
 """All jobs, each after those that it needs, and the longest first."""
 
@@ -548,9 +534,8 @@ def _delete_before(
     storage: Storage, store: TableStore, output: str, first: dt.date, manifests: Manifests, progress: Progress
 ) -> bool:
     """Delete what was made of the dates before `first`. Returns whether that succeeded."""
-    tables = [table for job in JOBS for table in job.tables]
     try:
-        deleted = retention.delete_before(storage, store, output, first, tables, manifests)
+        deleted = retention.delete_before(storage, store, output, first, [*TABLES.values(), *VIEWS.values()], manifests)
     except StorageError as error:  # the tables of this night are good, and the next one tries again
         progress.say(f"dates before {first}: FAILED to be deleted: {error}")
         return False

@@ -35,6 +35,7 @@ def delete_before(
     for table, dates in old:
         if dates:
             store.withdraw(table, dates)
+    storage.delete(f"{output}/_counts")  # of an earlier version
     for name in reports:
         storage.delete(f"{output}/report/{name}")
     for date in known:

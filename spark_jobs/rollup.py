@@ -1,4 +1,4 @@
-"""The rollup: one pass over the records with the sums that most tables are made of.
+"""The rollup: one pass over the records with the sums that views and many tables are made of.
 
 It keeps the uEntity of the sink for failures only. No table needs it for delivered messages, and without it there are few
 enough groups to be summed up before the shuffle.
@@ -6,11 +6,12 @@ enough groups to be summed up before the shuffle.
 
 from itertools import pairwise
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks
 from spark_jobs.schema import FAILURES
+from spark_jobs.tables import MARGINS, ROLLUP, Table
 
 KEYS = (
     "date",
@@ -28,9 +29,6 @@ KEYS = (
     "is_publish",
     "hour_of_message",
 )
-
-MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
-"""Classes of the share of the TTL that was left at the outcome: none, less than 10, 25 and 50 %, and 50 % or more."""
 
 _BOUNDS = (0, 10, 25, 50)
 
@@ -80,16 +78,18 @@ def transform(records: DataFrame) -> DataFrame:
     )
 
 
-def total(column: str) -> Column:
-    """The sum of a column over several rows of the rollup; 0 if there are none."""
-    return sf.coalesce(sf.sum(column), sf.lit(0)).alias(column)
+def published(rollup: DataFrame) -> DataFrame:
+    """`transform` → `tables.ROLLUP`: without what only clocks need."""
+    keys = [name for name in KEYS if name in ROLLUP.columns]
+    largest, least = ("max_retries", "last_ts"), ("first_ts", "least_margin_us")
+    sums = [name for name in ROLLUP.columns if name not in (*keys, *largest, *least)]
+    return rollup.groupBy(*keys).agg(
+        *(sf.sum(name).alias(name) for name in sums),
+        *(sf.max(name).alias(name) for name in largest),
+        *(sf.min(name).alias(name) for name in least),
+    )
 
 
-def total_if(condition: Column, column: str = "messages") -> Column:
-    """The same, over the rows that fulfil a condition."""
-    return sf.coalesce(sf.sum(sf.when(condition, sf.col(column))), sf.lit(0))
-
-
-def failed() -> Column:
-    """Whether a row of the rollup is about failures."""
-    return sf.col("outcome").isin(*FAILURES)
+def view(table: Table, rollup: DataFrame) -> DataFrame:
+    """`tables.ROLLUP` → a view of it."""
+    return rollup.sparkSession.sql(table.query, rollup=rollup)

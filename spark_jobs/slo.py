@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from spark_jobs import job, latency, route_hourly, slo_file
+from spark_jobs import job, latency, slo_file, traffic
 from spark_jobs.batch import Batch
-from spark_jobs.rollup import total
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import LATENCY_DAILY, ROUTE_HOURLY, SLO
 
@@ -29,7 +28,7 @@ def transform(hourly: DataFrame, daily: DataFrame, targets: Sequence[slo_file.Ta
     """
     failed = sum((sf.col(outcome) for outcome in FAILURES), sf.lit(0))
     counted = hourly.withColumn("failed", failed).groupBy("date", "streamer", "route")
-    counts = counted.agg(total("delivered"), total("failed"), total("expired"))
+    counts = counted.agg(*(sf.sum(name).alias(name) for name in ("delivered", "failed", "expired")))
     latencies = daily.where(sf.col("measure") == "latency").select("date", "streamer", "route", "p99_us")
     keys = ["date", "streamer", "route"]
     routes = counts.where(sf.col("delivered") + sf.col("failed") > 0).join(latencies, keys, "left")
@@ -80,4 +79,4 @@ def compute(batch: Batch) -> tuple[DataFrame, ...]:
     return (transform(batch.table(ROUTE_HOURLY), batch.table(LATENCY_DAILY), targets),)
 
 
-JOB = job.Job("slo", (SLO,), compute, needs=(route_hourly.JOB, latency.JOB))
+JOB = job.Job("slo", (SLO,), compute, needs=(traffic.JOB, latency.JOB))

@@ -1,23 +1,28 @@
-"""The tables that the jobs write: the schema of each, and the question that it answers.
+"""The tables that the jobs write, and the views of one of them: the schema of each, and the question that it answers.
 
 Every table is partitioned by ``date`` and consists of Parquet files; a date of a table is replaced as a whole. The date is
 that of the record (its ingress time), except in the two tables of the audit, where it is that of the message (`msg_ts`).
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from spark_jobs.schema import OUTCOMES
+from spark_jobs.schema import FAILURES, OUTCOMES
 
 TREND_DAYS = 14
 """How many days before a date its trend tables look back on."""
 
 
 class Table(NamedTuple):
-    """One output table: its folder, its question, and its columns with Spark's types (``date``, the partition, first)."""
+    """One output table: its folder, its question, and its columns with Spark's types (``date``, the partition, first).
+
+    ``query``: of a view of `ROLLUP`, in SQL that Spark, DuckDB and Trino understand. ``{rollup}`` stands for that table.
+    """
 
     name: str
     question: str
     columns: dict[str, str]
+    query: str = ""
 
     @property
     def ddl(self) -> str:
@@ -25,22 +30,28 @@ class Table(NamedTuple):
         return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
 
 
-_TABLES: dict[str, Table] = {}
+TABLES: dict[str, Table] = {}
+VIEWS: dict[str, Table] = {}
 
 
-def _table(name: str, question: str, columns: str) -> Table:
+def _table(name: str, question: str, columns: str, query: str = "") -> Table:
     parsed = dict(column.rsplit(" ", 1) for column in f"date DATE, {columns}".split(", "))
-    table = _TABLES[name] = Table(name, question, parsed)
+    table = (VIEWS if query else TABLES)[name] = Table(name, question, parsed, query)
     return table
 
 
 _BY_OUTCOME = ", ".join(f"{outcome} BIGINT" for outcome in OUTCOMES)
+MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
+"""Classes of the share of the TTL that was left at the outcome: none, less than 10, 25 and 50 %, and 50 % or more."""
 
-ROUTE_HOURLY = _table(
-    "route_hourly",
-    "How much did each route carry in each hour, and what became of it?",
-    f"hour INT, streamer STRING, route STRING, ingress STRING, egress STRING, messages BIGINT, bytes BIGINT, {_BY_OUTCOME}, "
-    "retries BIGINT, redelivered BIGINT",
+ROLLUP = _table(
+    "rollup",
+    "How much went from whom to whom in each hour, over which route, and what became of it?",
+    # sink_ue_id: of failures only; least_margin_us and the classes of margins (late: none left): of messages with a TTL
+    "hour INT, streamer STRING, route STRING, ingress STRING, egress STRING, src_authority STRING, src_ue_id BIGINT, "
+    "sink_authority STRING, sink_ue_id BIGINT, outcome STRING, ucode STRING, messages BIGINT, bytes BIGINT, retries BIGINT, "
+    "retried BIGINT, max_retries INT, redelivered BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, least_margin_us BIGINT, "
+    + ", ".join(f"{name} BIGINT" for name in MARGINS),
 )
 LATENCY = _table(
     "latency",
@@ -57,49 +68,6 @@ LATENCY_DAILY = _table(
     "p95_us BIGINT, p99_us BIGINT, p999_us BIGINT, max_us BIGINT",
 )
 """``measure``: latency or queue_wait."""
-OUTCOMES_TABLE = _table(
-    "outcomes",
-    "What became of the messages between whom, and is that usual?",
-    "streamer STRING, route STRING, src_authority STRING, sink_authority STRING, outcome STRING, ucode STRING, "
-    "messages BIGINT, bytes BIGINT, usual DOUBLE, days INT, change DOUBLE",
-)
-"""``usual``: mean per day over those of the 14 days before on which the streamer wrote anything; a day without such a row
-counts as 0; null if there are no such days. ``days``: how many there are. ``change``: messages / usual − 1; null if usual is
-null or 0."""
-DEAD_LETTERS = _table(
-    "dead_letters",
-    "What failed, why, between whom, and is that usual?",
-    "streamer STRING, route STRING, outcome STRING, ucode STRING, src_authority STRING, src_ue_id BIGINT, "
-    "sink_authority STRING, sink_ue_id BIGINT, messages BIGINT, bytes BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, "
-    "usual DOUBLE, days INT, change DOUBLE",
-)
-TRAFFIC_MATRIX = _table(
-    "traffic_matrix",
-    "Who talks to whom, and how much of it arrives?",
-    # sink_authority null: Publishes
-    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, "
-    "failed BIGINT",
-)
-TOP_TALKERS = _table(
-    "top_talkers",
-    "Which uEntities send the most?",
-    # the first 50 by messages and the first 50 by bytes, per streamer; share: of all that the streamer received
-    "streamer STRING, by STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, "
-    "share DOUBLE",
-)
-TTL_MARGIN = _table(
-    "ttl_margin",
-    "How close to expiry do messages arrive?",
-    # messages with a TTL that were delivered, by the share of the TTL that was left (late: none), and those that expired
-    "streamer STRING, route STRING, messages BIGINT, expired BIGINT, late BIGINT, under_10 BIGINT, under_25 BIGINT, "
-    "under_50 BIGINT, over_50 BIGINT, least_margin_ms BIGINT",
-)
-REDELIVERY = _table(
-    "redelivery",
-    "How often were messages sent more than once?",
-    "streamer STRING, route STRING, messages BIGINT, redelivered BIGINT, duplicates BIGINT, retried BIGINT, retries BIGINT, "
-    "max_retries INT",
-)
 DELIVERY_AUDIT = _table(
     "delivery_audit",
     "Of the messages made that day, seen from all streamers together: what became of each?",
@@ -186,6 +154,124 @@ ANOMALIES = _table(
     "days INT",
 )
 
+
+def _sums(*names: str) -> str:
+    return ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in names)
+
+
+def _of(outcomes: Iterable[str], name: str, column: str = "messages") -> str:
+    """The sum of a column over the rows with one of these outcomes."""
+    listed = ", ".join(f"'{outcome}'" for outcome in outcomes)
+    return f"CAST(sum(CASE WHEN outcome IN ({listed}) THEN {column} ELSE 0 END) AS BIGINT) AS {name}"
+
+
+def _grouped(keys: str, columns: str, where: str = "") -> str:
+    return f"SELECT {keys}, {columns} FROM {{rollup}} {where} GROUP BY {keys}"
+
+
+def _with_trend(keys: str, more: str = "", where: str = "") -> str:
+    """Counts by some keys, with `usual`, `days` and `change` as `columns` says."""
+    before = f"RANGE BETWEEN INTERVAL '{TREND_DAYS}' DAY PRECEDING AND INTERVAL '1' DAY PRECEDING"
+    counted = _grouped(f"date, streamer, {keys}", _sums("messages", "bytes") + more, where)
+    return f"""
+WITH counted AS ({counted}), active AS (
+    SELECT date, streamer, CAST(count(*) OVER (PARTITION BY streamer ORDER BY date {before}) AS INTEGER) AS days
+    FROM (SELECT DISTINCT date, streamer FROM {{rollup}}) AS recorded
+), summed AS (
+    SELECT *, coalesce(sum(messages) OVER (PARTITION BY streamer, {keys} ORDER BY date {before}), 0) AS past FROM counted
+), compared AS (
+    SELECT summed.*, days, CAST(past AS DOUBLE) / NULLIF(days, 0) AS usual
+    FROM summed JOIN active ON active.date = summed.date AND active.streamer = summed.streamer
+)
+SELECT *, messages / NULLIF(usual, 0) - 1 AS change FROM compared"""
+
+
+ROUTE_HOURLY = _table(
+    "route_hourly",
+    "How much did each route carry in each hour, and what became of it?",
+    f"hour INT, streamer STRING, route STRING, ingress STRING, egress STRING, messages BIGINT, bytes BIGINT, {_BY_OUTCOME}, "
+    "retries BIGINT, redelivered BIGINT",
+    _grouped(
+        "date, hour, streamer, route, ingress, egress",
+        _sums("messages", "bytes", "retries", "redelivered") + "".join(f", {_of([each], each)}" for each in OUTCOMES),
+    ),
+)
+OUTCOMES_TABLE = _table(
+    "outcomes",
+    "What became of the messages between whom, and is that usual?",
+    "streamer STRING, route STRING, src_authority STRING, sink_authority STRING, outcome STRING, ucode STRING, "
+    "messages BIGINT, bytes BIGINT, usual DOUBLE, days INT, change DOUBLE",
+    _with_trend("route, src_authority, sink_authority, outcome, ucode"),
+)
+DEAD_LETTERS = _table(
+    "dead_letters",
+    "What failed, why, between whom, and is that usual?",
+    "streamer STRING, route STRING, outcome STRING, ucode STRING, src_authority STRING, src_ue_id BIGINT, "
+    "sink_authority STRING, sink_ue_id BIGINT, messages BIGINT, bytes BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, "
+    "usual DOUBLE, days INT, change DOUBLE",
+    _with_trend(
+        "route, outcome, ucode, src_authority, src_ue_id, sink_authority, sink_ue_id",
+        ", min(first_ts) AS first_ts, max(last_ts) AS last_ts",
+        f"WHERE outcome IN {FAILURES}",
+    ),
+)
+TRAFFIC_MATRIX = _table(
+    "traffic_matrix",
+    "Who talks to whom, and how much of it arrives?",
+    # sink_authority null: Publishes
+    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, "
+    "failed BIGINT",
+    _grouped(
+        "date, streamer, src_authority, sink_authority",
+        f"{_sums('messages', 'bytes')}, {_of(['delivered'], 'delivered')}, {_of(FAILURES, 'failed')}",
+    ),
+)
+_RANKED = "OVER (PARTITION BY date, streamer, measure"
+TOP_TALKERS = _table(
+    "top_talkers",
+    "Which uEntities send the most?",
+    # by measure (messages, bytes): the first 50 of each streamer. Messages from outside count, one with two destinations
+    # twice; what a streamer has made itself does not. Equals are ordered by address
+    "streamer STRING, measure STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, "
+    "share DOUBLE",
+    "WITH talkers AS ("
+    + _grouped("date, streamer, src_authority, src_ue_id", _sums("messages", "bytes"), "WHERE ingress IS NOT NULL")
+    + "), measured AS (SELECT 'messages' AS measure, messages AS amount, talkers.* FROM talkers "
+    "UNION ALL SELECT 'bytes' AS measure, bytes AS amount, talkers.* FROM talkers) SELECT * FROM ("
+    "SELECT date, streamer, measure, messages, bytes, src_authority, src_ue_id, "
+    f"CAST(row_number() {_RANKED} ORDER BY amount DESC, src_authority, src_ue_id) AS INTEGER) AS rank, "
+    f"CAST(amount AS DOUBLE) / NULLIF(CAST(sum(amount) {_RANKED}) AS DOUBLE), 0) AS share FROM measured) AS ranked "
+    "WHERE rank <= 50",
+)
+TTL_MARGIN = _table(
+    "ttl_margin",
+    "How close to expiry do messages arrive?",
+    # messages with a TTL that were delivered, by the share of the TTL that was left (late: none), and those that expired.
+    # The TTL runs from the creation of a message: without a time in its id it is left out, and with TTL 0 it never expires
+    "streamer STRING, route STRING, messages BIGINT, expired BIGINT, late BIGINT, under_10 BIGINT, under_25 BIGINT, "
+    "under_50 BIGINT, over_50 BIGINT, least_margin_ms BIGINT",
+    "SELECT * FROM ("
+    + _grouped(
+        "date, streamer, route",
+        f"{_of(['delivered'], 'messages', ' + '.join(MARGINS))}, {_of(['expired'], 'expired')}, "
+        + ", ".join(_of(["delivered"], name, name) for name in MARGINS)
+        + ", CAST(floor(min(CASE WHEN outcome = 'delivered' THEN least_margin_us END) / 1000.0) AS BIGINT) AS "
+        "least_margin_ms",
+    )
+    + ") AS margins WHERE messages > 0 OR expired > 0",
+)
+REDELIVERY = _table(
+    "redelivery",
+    "How often were messages sent more than once?",
+    "streamer STRING, route STRING, messages BIGINT, redelivered BIGINT, duplicates BIGINT, retried BIGINT, retries BIGINT, "
+    "max_retries INT",
+    _grouped(
+        "date, streamer, route",
+        f"{_sums('messages', 'redelivered', 'retried', 'retries')}, {_of(['duplicate'], 'duplicates')}, "
+        "max(max_retries) AS max_retries",
+    ),
+)
+
 STATUSES = (
     "delivered",
     "lost",
@@ -204,5 +290,3 @@ STATUSES = (
 FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")
 """What is listed with message ids. delivered_twice: the same streamer delivered it more than once over the same route.
 duplicate: a further copy was set aside. untraced: seen before and after a streamer on its path, but not by that streamer."""
-
-TABLES: dict[str, Table] = dict(_TABLES)

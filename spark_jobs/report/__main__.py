@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"there is no folder {output}: expected the tables of the nightly jobs\n")
             return 2
         store = formats.tables(given, spark, storage)
-        if not any(given.date in store.dates(table) for table in tables.TABLES.values()):
+        if not any(given.date in store.dates(table) for table in (tables.TABLES | tables.VIEWS).values()):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
         if given.streamer is not None and not known(store, given.date, given.streamer):

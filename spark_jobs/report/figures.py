@@ -82,7 +82,7 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime, st
     if streamer is not None and built["worst"]:  # of one streamer, only the day itself is counted
         here = built["worst"]["rows"]
         lost = [*[None] * (len(days) - 1), sections.total(here, "handed_over", "never_came")]
-    wanted = set(tables.TABLES if streamer is None else ABOUT_STREAMERS)
+    wanted = set(tables.TABLES | tables.VIEWS if streamer is None else ABOUT_STREAMERS) - {tables.ROLLUP.name}
     head: Figures = {
         "date": str(date),
         "created": created.astimezone(datetime.UTC).isoformat(timespec="seconds"),

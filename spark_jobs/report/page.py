@@ -134,7 +134,7 @@ def _environment() -> Environment:
         level=level,
         measure=measure,
         objective=objective,
-        questions={table.name: table.question for table in tables.TABLES.values()},
+        questions={table.name: table.question for table in (tables.TABLES | tables.VIEWS).values()},
         words=sentences,
         plural=numbers.plural,
         failures=FAILURES,

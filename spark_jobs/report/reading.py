@@ -66,10 +66,17 @@ class ReportTables:
         self._database.execute("SET TimeZone = 'UTC'; CREATE SCHEMA today; CREATE TABLE written (name TEXT, date DATE)")
         self._written: set[tuple[str, datetime.date]] = set()
         wanted = set(days(date, -tables.TREND_DAYS, 0))
-        for table in tables.TABLES.values():
-            found = sorted(wanted.intersection(store.dates(table))) if self._is_about(table) else []
+        of_rollup: set[datetime.date] = set()
+        for table in _EVERY.values():
+            found = wanted.intersection(store.dates(table)) if self._is_about(table) else set()
+            if table is tables.ROLLUP:
+                of_rollup = found
+            elif table.query:  # what is stored is of an earlier version
+                found -= of_rollup
+            self._see(table, [path for each in sorted(found) for path in store.files(table, each, folder)])
+            if table.query and self._is_about(table):
+                found |= of_rollup
             self._written |= {(table.name, each) for each in found}
-            self._see(table, [path for each in found for path in store.files(table, each, folder)])
         for each in self._written:
             self._database.execute("INSERT INTO written VALUES (?, ?)", each)
 
@@ -89,7 +96,10 @@ class ReportTables:
             for name, kind in table.columns.items()
         )
         rows = f"SELECT {columns} FROM ({over_files(table, files)}) WHERE {self._about(table)}"
-        self._database.execute(f"CREATE VIEW {table.name} AS {rows}")
+        if table.query:
+            rows += f" UNION ALL BY NAME ({table.query.format(rollup='rollup')})"
+        kept = "TABLE" if table is tables.ROUTE_HOURLY else "VIEW"  # a dozen questions are about it
+        self._database.execute(f"CREATE {kept} {table.name} AS {rows}")
         today = f"SELECT * EXCLUDE (date) FROM main.{table.name} WHERE date = DATE '{self.date}'"
         self._database.execute(f"CREATE VIEW today.{table.name} AS {today}")
 
@@ -126,10 +136,10 @@ class ReportTables:
         return len(self.streamers) > FEW
 
 
+_EVERY = tables.TABLES | tables.VIEWS
+
 ABOUT_STREAMERS = {
-    name: table
-    for name, table in tables.TABLES.items()
-    if "streamer" in table.columns or table is tables.DELIVERY_AUDIT_DETAIL
+    name: table for name, table in _EVERY.items() if "streamer" in table.columns or table is tables.DELIVERY_AUDIT_DETAIL
 }
 """Those from which the page of one streamer is made."""
 
@@ -229,7 +239,7 @@ _FINDINGS = (
 """The first messages of each finding, with the number of all in `TOTAL`."""
 
 _TALKERS = " UNION ALL ".join(
-    f"(FROM today.top_talkers WHERE \"by\" = '{by}' ORDER BY {by} DESC, streamer, src_authority, src_ue_id LIMIT {TALKERS})"
+    f"(FROM today.top_talkers WHERE measure = '{by}' ORDER BY {by} DESC, streamer, src_authority, src_ue_id LIMIT {TALKERS})"
     for by in ("messages", "bytes")
 )
 

@@ -285,12 +285,13 @@ def fan_out(rows: Collected) -> Figures:
 
 def talkers(rows: Collected) -> Figures:
     lines = [
-        {name: row[name] for name in ("by", "streamer", "messages", "bytes", "share")}
+        {name: row[name] for name in ("measure", "streamer", "messages", "bytes", "share")}
         | {"source": entity(row["src_authority"], row["src_ue_id"])}
         for row in rows["talkers"]
     ]
     return {
-        by: [{k: v for k, v in row.items() if k != "by"} for row in lines if row["by"] == by] for by in ("messages", "bytes")
+        by: [{k: v for k, v in row.items() if k != "measure"} for row in lines if row["measure"] == by]
+        for by in ("messages", "bytes")
     }
 
 

@@ -109,7 +109,7 @@ def make_fleet(root: Path, vehicles: int, faults: Faults = PLANTED, days: int = 
     matrix = [{"streamer": CLOUD, "src_authority": a, "sink_authority": b} | line for a, b in pairs]
     put(root, tables.TRAFFIC_MATRIX, matrix + [row | {"src_authority": "cloud", "sink_authority": a}
                                                for row, (a, _) in zip(matrix, pairs, strict=True)])  # fmt: skip
-    put(root, tables.TOP_TALKERS, [{"streamer": CLOUD, "by": by, "rank": 1, "src_authority": "cloud", "src_ue_id": 2,
+    put(root, tables.TOP_TALKERS, [{"streamer": CLOUD, "measure": by, "rank": 1, "src_authority": "cloud", "src_ue_id": 2,
                                     "messages": 9, "bytes": 900, "share": 0.5} for by in ("messages", "bytes")])  # fmt: skip
 
 

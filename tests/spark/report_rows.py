@@ -171,7 +171,7 @@ def collected(
             lane | all_ | {"messages": 80, "redelivered": 9, "duplicates": 8, "retried": 7, "retries": 15, "max_retries": 4}
             for lane in top
         ],
-        "talkers": [talker | {"by": by} for by in ("messages", "bytes")],
+        "talkers": [talker | {"measure": by} for by in ("messages", "bytes")],
     }
     return rows | of_streamers(authority, route, days)
 

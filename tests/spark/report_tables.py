@@ -286,7 +286,11 @@ def make(root: Path) -> None:
         ],
     )
     talker = {"streamer": "gw", "src_authority": "veh1", "src_ue_id": 0x10002, "rank": 1, "messages": 100, "bytes": 1000}
-    put(root, tables.TOP_TALKERS, [talker | {"by": "messages", "share": 0.8}, talker | {"by": "bytes", "share": 0.75}])
+    put(
+        root,
+        tables.TOP_TALKERS,
+        [talker | {"measure": "messages", "share": 0.8}, talker | {"measure": "bytes", "share": 0.75}],
+    )
     cohort = {"version": "1.3.2", "compiled": True, "config": "0a1b", "streamers": 1, "messages": 100, "delivered": 90}
     put(root, tables.COHORTS, [cohort | {"route": "up", "expired": 4, "lost": 5}])
     link = {"streamer": "back", "endpoint": "cloud", "down_ts": at("02:00:00"), "up_ts": at("02:00:30"), "offline_s": 30.0}

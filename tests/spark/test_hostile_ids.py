@@ -5,8 +5,8 @@ import datetime as dt
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import rollup, ttl_margin
-from spark_jobs.rollup import MARGINS
+from spark_jobs import rollup
+from spark_jobs.tables import MARGINS, TTL_MARGIN
 from tests.spark.traces import DATE, frame, record
 
 LATEST = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
@@ -31,4 +31,4 @@ def test_classes_begin_at_their_share_and_a_ttl_has_an_end(spark: SparkSession) 
     summed = rollup.transform(frame(spark, rows))
     found = {row.route: [name for name in MARGINS if row[name]] for row in summed.collect()}
     assert found == {str(us): [name] for us, name in left.items()} | {"no TTL of uProtocol's": ["over_50"]}
-    assert ttl_margin.transform(summed).count() == len(rows)
+    assert rollup.view(TTL_MARGIN, rollup.published(summed)).count() == len(rows)

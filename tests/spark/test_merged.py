@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import compact, counts, delivery_audit, merged, nightly, quarantine, records, route_hourly, streamer_health
+from spark_jobs import compact, delivery_audit, merged, nightly, quarantine, records, streamer_health, traffic
 from spark_jobs.storage import Storage
 from tests.spark.traces import DATE, at, record, write
 
@@ -167,7 +167,7 @@ def test_the_command_says_what_it_has_put_together(
 def test_a_night_makes_the_same_tables_and_looks_at_no_footer_of_what_it_merges(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(nightly, "JOBS", (delivery_audit.JOB, route_hourly.JOB, streamer_health.JOB, counts.JOB))
+    monkeypatch.setattr(nightly, "JOBS", (delivery_audit.JOB, traffic.JOB, streamer_health.JOB))
     monkeypatch.setattr(nightly.Reports, "write", lambda *_: None)
     monkeypatch.setattr(nightly.NightlyRun.__init__, "__defaults__", (nightly.JOBS, None, None))
     asked: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import nightly, records, route_hourly
+from spark_jobs import nightly, records, traffic
 from spark_jobs.batch import Batch, seen_from
 from spark_jobs.job import Job
 from spark_jobs.manifests import Files, Manifest, Manifests
@@ -176,7 +176,7 @@ def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSes
     first, second, late = {"a": File(1, 1)}, {"b": File(2, 2)}, {"b": File(2, 2), "c": File(3, 3)}
     around = {day(-1): {}, DATE: first, day(1): second}
     manifests.put(DATE, Manifest(around, done=True, trends=True))
-    each, _ = night(spark, tmp_path, tmp_path, [route_hourly.JOB, AUDIT])
+    each, _ = night(spark, tmp_path, tmp_path, [traffic.JOB, AUDIT])
 
     def names(files: dict[dt.date, dict[str, File]]) -> list[str]:
         return [job.name for job in each.stale([DATE], files).get(DATE, ())]
@@ -184,7 +184,7 @@ def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSes
     assert names({DATE: first, day(1): second}) == []
     assert names({DATE: first, day(1): late}) == ["audit"]
     assert names({DATE: first, day(1): second, day(2): late}) == []
-    assert names({DATE: {"a": File(1, 5)}, day(1): second}) == ["route_hourly", "audit"]
+    assert names({DATE: {"a": File(1, 5)}, day(1): second}) == ["rollup", "audit"]
     # The daemon deletes its oldest files: their records are in the tables, and a new run would lose them.
     assert names({DATE: {}, day(1): {}}) == []
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import nightly, quarantine, records, route_hourly, streamer_health
+from spark_jobs import nightly, quarantine, records, streamer_health, traffic
 from spark_jobs.batch import Batch
 from spark_jobs.manifests import Manifest, Manifests, grown
 from spark_jobs.nightly import NightlyRun
@@ -217,7 +217,7 @@ def night(spark: SparkSession, tmp_path: Path, *asked: dt.date) -> tuple[Nightly
     run = NightlyRun(
         lambda dates: Batch(spark, traces, output, dates, reach=(2, 1), left_out=left_out),
         manifests,
-        (streamer_health.JOB, route_hourly.JOB),
+        (streamer_health.JOB, traffic.JOB),
         left_out=left_out,
     )
     files = records.files(spark, traces, records.dates(spark, traces), strict=False)
@@ -241,7 +241,7 @@ def test_files_that_are_broken_inside_are_left_out_where_spark_reads_them(spark:
     with configured(spark, {"spark.ustreamer.small": "false"}):
         assert night(spark, tmp_path)[1]
         assert health(tmp_path) == {"gateway": (1, 0), "gate way": (1, 2)}
-        hours = pq.read_table(tmp_path / "tables" / "route_hourly" / f"date={DATE}").to_pylist()
+        hours = pq.read_table(tmp_path / "tables" / "rollup" / f"date={DATE}").to_pylist()
         assert sum(row["messages"] for row in hours) == 2, "and no job that ended before has its records"
         manifest = Manifests(Storage(spark), f"{tmp_path}/tables").get(DATE)
         assert manifest is not None

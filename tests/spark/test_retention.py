@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import counts, nightly, retention, route_hourly
+from spark_jobs import nightly, retention, traffic
 from spark_jobs.arguments import parse
-from spark_jobs.counts import OUTCOME_COUNTS
 from spark_jobs.manifests import Manifest, Manifests
 from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.storage import Storage, StorageError
-from spark_jobs.tables import ROUTE_HOURLY
+from spark_jobs.tables import ROLLUP, ROUTE_HOURLY
 from tests.spark.traces import at, record, write
 
 TODAY = dt.datetime.now(dt.UTC).date()
-TABLES = (ROUTE_HOURLY, OUTCOME_COUNTS)
+TABLES = (ROUTE_HOURLY, ROLLUP)
 
 
 class Killed(BaseException):
@@ -119,7 +118,7 @@ def test_a_deleted_date_is_not_computed_from_traces_that_are_still_there(
 
     monkeypatch.setattr(nightly.NightlyRun, "run", run)
     places = ["--input", str(traces), "--output", str(output)]
-    monkeypatch.setattr(nightly, "JOBS", (route_hourly.JOB, counts.JOB))
+    monkeypatch.setattr(nightly, "JOBS", (traffic.JOB,))
     assert nightly.main([*places, "--keep-days", "30"]) == 0
     said = capsys.readouterr().out
     assert f"deleted the tables and reports of 1 dates before {day(-30)}: {day(-40)}" in said

@@ -1,13 +1,14 @@
-"""The tables that derive from the rollup, on a handful of records whose sums are easy to do by hand."""
+"""The views of the rollup, on a handful of records whose sums are easy to do by hand."""
 
 import datetime as dt
-from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from spark_jobs import counts, redelivery, rollup, route_hourly, tables, top_talkers, traffic_matrix, ttl_margin
+from spark_jobs import rollup, tables
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.tables import Table
 from tests.spark.traces import DATE, Record, at, frame, record
@@ -49,11 +50,19 @@ def nothing(spark: SparkSession) -> DataFrame:
     return rollup.transform(frame(spark, [])).cache()
 
 
-def rows(made: DataFrame, table: Table) -> set[tuple[Any, ...]]:
-    """The rows as they are published: with the table's columns, but for the date."""
+def seen(rolled: DataFrame, table: Table) -> DataFrame:
+    return rollup.view(table, rollup.published(rolled))
+
+
+def rows(rolled: DataFrame, table: Table) -> set[tuple[Any, ...]]:
+    """What Spark and DuckDB see alike: the rows of a view with its columns, but for the date."""
     columns = [name for name in table.columns if name != "date"]
-    found = [tuple(row) for row in made.select(columns).collect()]
+    found = [tuple(row) for row in seen(rolled, table).select(columns).collect()]
     assert len(found) == len(set(found))
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'").register("rollup", rollup.published(rolled).toArrow())
+        plain = ", ".join(f"{name}::TIMESTAMP" if table.columns[name] == "TIMESTAMP" else name for name in columns)
+        assert set(database.execute(f"SELECT {plain} FROM ({table.query.format(rollup='rollup')})").fetchall()) == set(found)
     return set(found)
 
 
@@ -72,7 +81,7 @@ def test_the_rollup_loses_nothing_and_keeps_sinks_of_failures_only(rolled: DataF
 
 
 def test_route_hourly(rolled: DataFrame) -> None:
-    assert rows(route_hourly.transform(rolled), tables.ROUTE_HOURLY) == {
+    assert rows(rolled, tables.ROUTE_HOURLY) == {
         (7, "gateway", "up", "vehicle", "cloud", 3, 60, *by_outcome(delivered=3), 4, 1),
         (8, "gateway", "up", "vehicle", "cloud", 4, 220, *by_outcome(delivered=1, expired=2, rejected=1), 0, 0),
         (8, "gateway", "up", "vehicle", None, 1, 80, *by_outcome(duplicate=1), 0, 0),
@@ -83,7 +92,7 @@ def test_route_hourly(rolled: DataFrame) -> None:
 
 
 def test_traffic_matrix_tells_publishes_from_what_has_a_sink(rolled: DataFrame) -> None:
-    assert rows(traffic_matrix.transform(rolled), tables.TRAFFIC_MATRIX) == {
+    assert rows(rolled, tables.TRAFFIC_MATRIX) == {
         ("gateway", "veh1", None, 4, 100, 4, 0),
         ("gateway", "veh1", "cloud", 4, 260, 0, 3),
         ("gateway", "cloud", "cloud", 1, 90, 1, 0),
@@ -93,7 +102,7 @@ def test_traffic_matrix_tells_publishes_from_what_has_a_sink(rolled: DataFrame) 
 
 
 def test_top_talkers_are_ranked_twice_and_the_streamer_itself_is_none(rolled: DataFrame) -> None:
-    assert rows(top_talkers.transform(rolled), tables.TOP_TALKERS) == {
+    assert rows(rolled, tables.TOP_TALKERS) == {
         ("gateway", "messages", 1, "veh1", 1, 6, 250, 6 / 9),
         ("gateway", "messages", 2, "veh1", 2, 2, 110, 2 / 9),
         ("gateway", "messages", 3, "cloud", 1, 1, 90, 1 / 9),
@@ -107,18 +116,18 @@ def test_top_talkers_are_ranked_twice_and_the_streamer_itself_is_none(rolled: Da
 
 def test_top_talkers_are_the_first_50_and_equals_are_ordered_by_address(spark: SparkSession) -> None:
     several = [record(src_ue_id=number, payload_bytes=60 - number) for number in range(60, 0, -1)]
-    ranked = top_talkers.transform(rollup.transform(frame(spark, several))).collect()
+    ranked = seen(rollup.transform(frame(spark, several)), tables.TOP_TALKERS).collect()
     for by in ("messages", "bytes"):
-        assert [(row["rank"], row.src_ue_id) for row in sorted(ranked, key=lambda row: row["rank"]) if row.by == by] == [
-            (number, number) for number in range(1, 51)
-        ]
+        of_measure = sorted((row["rank"], row.src_ue_id) for row in ranked if row.measure == by)
+        assert of_measure == [(number, number) for number in range(1, 51)]
 
 
 def test_top_talkers_of_dates_together_are_those_of_each_date(spark: SparkSession) -> None:
     """Two of one address but for the authority, with as many messages each; on the next date, all of them weigh more."""
     of_date = [record(ts, src_authority=name) for ts in ("07:00", "08:00") for name in ("veh1", "veh2")]
     heavy = [each | {"ts": each["ts"] + dt.timedelta(days=1), "payload_bytes": 5_000} for each in of_date]
-    ranked = top_talkers.transform(rollup.transform(frame(spark, [*of_date, *heavy]))).where("by = 'messages'").collect()
+    rolled = rollup.transform(frame(spark, [*of_date, *heavy]))
+    ranked = seen(rolled, tables.TOP_TALKERS).where("measure = 'messages'").collect()
     assert {(row.date, row["rank"], row.src_authority, row.messages, row.share) for row in ranked} == {
         (date, rank, name, 2, 0.5)
         for date in (DATE, DATE + dt.timedelta(days=1))
@@ -128,7 +137,7 @@ def test_top_talkers_of_dates_together_are_those_of_each_date(spark: SparkSessio
 
 def test_ttl_margin(rolled: DataFrame) -> None:
     # messages, expired, then late, under 10, 25, 50, over 50 %; −0.001 ms is rounded down
-    assert rows(ttl_margin.transform(rolled), tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
+    assert rows(rolled, tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
 
 
 def test_margin_classes_have_exact_bounds_and_without_ttl_or_age_there_is_none(spark: SparkSession) -> None:
@@ -145,31 +154,31 @@ def test_margin_classes_have_exact_bounds_and_without_ttl_or_age_there_is_none(s
     }
     made = [record(route=str(left), ttl_ms=100, age_us=0, latency_us=100_000 - left) for left in left_us]
     made += [record(route="no ttl", ttl_ms=None), record(route="no age", ttl_ms=100, age_us=None, msg_ts=None)]
-    found = ttl_margin.transform(rollup.transform(frame(spark, made))).collect()
-    assert {row.route: [name for name in rollup.MARGINS if row[name]] for row in found} == {
+    found = seen(rollup.transform(frame(spark, made)), tables.TTL_MARGIN).collect()
+    assert {row.route: [name for name in tables.MARGINS if row[name]] for row in found} == {
         str(left): [name] for left, name in left_us.items()
     }
 
 
 def test_a_message_whose_ttl_is_0_never_expires_and_has_no_margin(spark: SparkSession) -> None:
     made = [record(ttl_ms=0, latency_us=5_000), record("08:00", ttl_ms=0, age_us=-1, latency_us=0)]
-    assert rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN) == set()
+    assert rows(rollup.transform(frame(spark, made)), tables.TTL_MARGIN) == set()
 
 
 def test_a_ttl_of_0_says_nothing_about_the_other_messages_of_its_route(spark: SparkSession) -> None:
     made = [record(ttl_ms=ttl_ms, age_us=0, latency_us=60_000) for ttl_ms in (0, 100)]
-    found = rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN)
+    found = rows(rollup.transform(frame(spark, made)), tables.TTL_MARGIN)
     assert found == {("gateway", "up", 1, 0, 0, 0, 0, 1, 0, 40)}
 
 
 def test_a_route_on_which_all_messages_expired_has_a_margin_row(spark: SparkSession) -> None:
     made = [record(outcome="expired", ttl_ms=5, age_us=9_000, latency_us=0)]
-    found = rows(ttl_margin.transform(rollup.transform(frame(spark, made))), tables.TTL_MARGIN)
+    found = rows(rollup.transform(frame(spark, made)), tables.TTL_MARGIN)
     assert found == {("gateway", "up", 0, 1, 0, 0, 0, 0, 0, None)}
 
 
 def test_redelivery(rolled: DataFrame) -> None:
-    assert rows(redelivery.transform(rolled), tables.REDELIVERY) == {
+    assert rows(rolled, tables.REDELIVERY) == {
         ("gateway", "up", 8, 1, 1, 2, 4, 3),
         ("gateway", "down", 1, 0, 0, 0, 0, 0),
         ("gateway", "dead-letter", 1, 0, 0, 0, 0, 0),
@@ -177,47 +186,66 @@ def test_redelivery(rolled: DataFrame) -> None:
     }
 
 
-def test_counts_of_outcomes(rolled: DataFrame) -> None:
-    assert rows(counts.transform_outcomes(rolled), counts.OUTCOME_COUNTS) == {
-        ("gateway", "up", "veh1", None, "delivered", "OK", 4, 100),
-        ("gateway", "up", "veh1", "cloud", "expired", "DEADLINE_EXCEEDED", 2, 110),
-        ("gateway", "up", "veh1", "cloud", "rejected", "UNAVAILABLE", 1, 70),
-        ("gateway", "up", "veh1", "cloud", "duplicate", "ALREADY_EXISTS", 1, 80),
-        ("gateway", "down", "cloud", "cloud", "delivered", "OK", 1, 90),
-        ("gateway", "dead-letter", "gateway", None, "delivered", "OK", 1, 5),
-        ("hub", "r", "veh2", None, "delivered", "OK", 1, 0),
+NEW = (None, 0, None)
+"""Of a first day: `usual`, `days`, `change`."""
+
+
+def test_outcomes(rolled: DataFrame) -> None:
+    assert rows(rolled, tables.OUTCOMES_TABLE) == {
+        ("gateway", "up", "veh1", None, "delivered", "OK", 4, 100, *NEW),
+        ("gateway", "up", "veh1", "cloud", "expired", "DEADLINE_EXCEEDED", 2, 110, *NEW),
+        ("gateway", "up", "veh1", "cloud", "rejected", "UNAVAILABLE", 1, 70, *NEW),
+        ("gateway", "up", "veh1", "cloud", "duplicate", "ALREADY_EXISTS", 1, 80, *NEW),
+        ("gateway", "down", "cloud", "cloud", "delivered", "OK", 1, 90, *NEW),
+        ("gateway", "dead-letter", "gateway", None, "delivered", "OK", 1, 5, *NEW),
+        ("hub", "r", "veh2", None, "delivered", "OK", 1, 0, *NEW),
     }
 
 
-def test_counts_of_dead_letters(rolled: DataFrame) -> None:
+def test_dead_letters(rolled: DataFrame) -> None:
     def clock(second: int) -> Any:
         return at(f"08:00:0{second}").replace(tzinfo=None)
 
-    columns = [*counts.DEAD_LETTER_KEYS, "messages", "bytes", "first_ts", "last_ts"]
-    up = ("gateway", "up", "veh1", "cloud")
-    assert {tuple(row) for row in counts.transform_dead_letters(rolled).select(columns).collect()} == {
-        (*up, "expired", "DEADLINE_EXCEEDED", 1, 9, 2, 110, clock(1), clock(2)),
-        (*up, "rejected", "UNAVAILABLE", 2, 8, 1, 70, clock(3), clock(3)),
+    assert rows(rolled, tables.DEAD_LETTERS) == {
+        ("gateway", "up", "expired", "DEADLINE_EXCEEDED", "veh1", 1, "cloud", 9, 2, 110, clock(1), clock(2), *NEW),
+        ("gateway", "up", "rejected", "UNAVAILABLE", "veh1", 2, "cloud", 8, 1, 70, clock(3), clock(3), *NEW),
     }
 
 
 def test_dead_letters_of_several_hours_have_the_times_of_the_first_and_the_last(spark: SparkSession) -> None:
     times = ("21:00", "08:20", "08:10", "21:30", "14:00")
-    made = counts.transform_dead_letters(rollup.transform(frame(spark, [record(ts, outcome="expired") for ts in times])))
-    (row,) = made.collect()
+    made = rollup.transform(frame(spark, [record(ts, outcome="expired") for ts in times]))
+    (row,) = seen(made, tables.DEAD_LETTERS).collect()
     found = [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)]
     assert (row.messages, *found) == (5, at("08:10"), at("21:30"))
 
 
-@pytest.mark.parametrize(
-    ("transform", "table"),
-    [
-        pytest.param(route_hourly.transform, tables.ROUTE_HOURLY, id="route_hourly"),
-        pytest.param(traffic_matrix.transform, tables.TRAFFIC_MATRIX, id="traffic_matrix"),
-        pytest.param(top_talkers.transform, tables.TOP_TALKERS, id="top_talkers"),
-        pytest.param(ttl_margin.transform, tables.TTL_MARGIN, id="ttl_margin"),
-        pytest.param(redelivery.transform, tables.REDELIVERY, id="redelivery"),
-    ],
-)
-def test_no_records_no_rows(nothing: DataFrame, transform: Callable[[DataFrame], DataFrame], table: Table) -> None:
-    assert rows(transform(nothing), table) == set()
+def test_usual_is_the_mean_over_the_days_on_which_the_streamer_wrote(spark: SparkSession) -> None:
+    """Keys may be null; a day counts for whom it has any record, and only of the 14 before."""
+
+    def before(days: int, count: int, **other: Any) -> list[Record]:
+        return [record("07:00", **other) | {"ts": at("07:00", DATE - dt.timedelta(days=days))} for _ in range(count)]
+
+    failed = {"outcome": "expired", "ucode": "X", "sink_authority": "cloud", "sink_ue_id": 9}
+    hub = {"streamer": "hub"}
+    made = [*before(0, 30), *before(1, 10), *before(3, 20), *before(3, 50, ucode="NOT OK"), *before(4, 1, route="down")]
+    made += [*before(0, 3, **failed), *before(1, 2, **failed), *before(15, 70), *before(15, 70, **failed)]
+    made += [*before(0, 7, **hub), *before(1, 4, route="down", **hub), *before(2, 4, route="down", **hub)]
+    rolled = rollup.transform(frame(spark, made))
+    assert {
+        (row.streamer, row.outcome, row.messages, row.usual, row.days, row.change)
+        for row in seen(rolled, tables.OUTCOMES_TABLE).where(sf.col("date") == sf.lit(DATE)).collect()
+    } == {
+        ("gateway", "delivered", 30, 10.0, 3, 2.0),  # (10 + 20 + 0) / 3
+        ("gateway", "expired", 3, 2 / 3, 3, 3.5),
+        ("hub", "delivered", 7, 0.0, 2, None),  # never before: there is no relative change from 0
+    }
+    (letter,) = seen(rolled, tables.DEAD_LETTERS).where(sf.col("date") == sf.lit(DATE)).collect()
+    assert (letter.messages, letter.usual, letter.days, letter.change) == (3, 2 / 3, 3, 3.5)
+    for view in (tables.OUTCOMES_TABLE, tables.DEAD_LETTERS):
+        assert rows(rolled, view), "DuckDB says the same"
+
+
+@pytest.mark.parametrize("table", tables.VIEWS.values(), ids=tables.VIEWS)
+def test_no_records_no_rows(nothing: DataFrame, table: Table) -> None:
+    assert rows(nothing, table) == set()
