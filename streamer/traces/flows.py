@@ -1,9 +1,9 @@
 """Reads the distinct flows out of a folder of traces, in one pass over the files.
 
 The law of this file:
-- Only the columns that are needed are read, and only the partitions of the period. What is read is reduced at once: by file
-  to its distinct flows. Memory depends on the number of distinct flows, not of records, and
-  that number is bounded: sources choose their names themselves, so there may be any number. The rarest are given up first.
+- Only the columns that are needed are read, and only the partitions of the period. What is read is reduced at once, by hour
+  to its distinct flows. Memory depends on the number of distinct flows, not of records, and that number is bounded: sources
+  choose their names themselves, so there may be any number. The rarest are given up first.
 - A file that cannot be read, is no trace file, or was written by a newer version is left out and counted, as the nightly
   jobs do. A file that disappears meanwhile was deleted to keep to the bound.
 - The spool is read first. Files that compaction has made of it since are recognised by their records (`SeenRecords`).
@@ -17,10 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,7 +32,6 @@ from streamer.traces.reader import (
     CLOCK_SLACK_US,
     HOUR_US,
     Complain,
-    Ints,
     ParquetFile,
     SeenRecords,
     SpoolReader,
@@ -47,15 +46,14 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 MOST_FLOWS = 50_000
 """Distinct flows that are kept: those with the most messages."""
 
-_MOST_VALUES = 1 << 62
 _DAY_US = 24 * HOUR_US
 _MERGED_ROWS = 250_000
 _SHOWN = 10  # files that are left out and complained about one by one
 
 _TEXTS = ("route", "src_authority", "sink_authority", "msg_type", "priority", "ingress", "egress", "outcome")
 _ENDS = ("src", "sink")
-_PARTS = (("ue_id", 32), ("ue_version", 8), ("resource_id", 16))
-_NUMBERS = tuple(f"{end}_{part}" for end in _ENDS for part, _ in _PARTS)
+_PARTS = ("ue_id", "ue_version", "resource_id")
+_NUMBERS = tuple(f"{end}_{part}" for end in _ENDS for part in _PARTS)
 _READ = ("ts", *_TEXTS, *_NUMBERS, "ttl_ms")
 _IDENTIFY = ("run_ts", "seq", "latency_us")
 
@@ -64,8 +62,7 @@ _SCHEMA = pa.schema([(name, _TEXT if name in _TEXTS else SCHEMA.field(name).type
 _REDUCED_ROWS = 2 * BATCH_ROWS
 """Records of several files that are reduced together."""
 
-_FLOW = (*(name for name in _TEXTS if name != "outcome"), "src", "sink", "has_ttl")
-_INVALID = 1 << 56  # numbers of an address that have more bits than they may
+_FLOW = (*(name for name in _TEXTS if name != "outcome"), *_NUMBERS, "has_ttl")
 _DUPLICATE: Final = Outcome.DUPLICATE.value
 
 
@@ -108,7 +105,8 @@ def read_week(
     spool = SpoolReader(folder, complain)
     try:
         for batch in spool.batches():
-            _add_spooled(batch, since_us, streamer, seen, found, most_flows)
+            if batch.num_rows and streamer in (None, batch.column("streamer")[0].as_py()):
+                _add_spooled(found, seen, batch, since_us)
     finally:
         spool.close()
     files = [
@@ -116,10 +114,10 @@ def read_week(
         for file in parquet_files(folder)
         if file.hour_us >= since_us and file.hour_us <= now_us and streamer in (None, file.streamer)
     ]
-    hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=_hour_of), _hour_of)]
+    hours = [list(of_hour) for _, of_hour in groupby(sorted(files, key=attrgetter("hour_us")), attrgetter("hour_us"))]
     read = partial(_read_hour, seen=seen, written_since_us=read_us - CLOCK_SLACK_US, most_flows=most_flows)
-    for answer in _in_order(hours, read):
-        found.add_hour(answer)
+    for of_hour in _in_order(hours, read):
+        found.absorb(of_hour)
     for text in found.left_out[:_SHOWN]:
         complain(text)
     if len(found.left_out) > _SHOWN:
@@ -127,65 +125,40 @@ def read_week(
     return found.week(since_us, now_us)
 
 
-class _Reduced(NamedTuple):
-    """Records reduced to rows of `_FLOW` with counts."""
-
-    flows: pa.Table
-    records: int
-    first_us: int
-
-
-class _Hour:
-    """The reduced files of one hour, how many were read, and why the others could not be."""
-
-    def __init__(self, most_flows: int) -> None:
-        self.flows = _FlowCounts(most_flows)
-        self.records = self.files = 0
-        self.first_us: int | None = None
-        self.left_out: list[str] = []
-
-    def add(self, batches: list[pa.RecordBatch]) -> None:
-        """Reduce records in the columns of `_SCHEMA` and add them."""
-        if not any(batch.num_rows for batch in batches):
-            return
-        reduced = _reduced(batches)
-        self.records += reduced.records
-        self.first_us = reduced.first_us if self.first_us is None else min(self.first_us, reduced.first_us)
-        self.flows.add(reduced.flows)
-
-
 class _Found:
-    """The result so far."""
+    """The flows of some files, how many were read, and why the others could not be."""
 
     def __init__(self, most_flows: int) -> None:
         self.left_out: list[str] = []
+        self.files = 0
         self._flows = _FlowCounts(most_flows)
-        self._records = self._files = 0
+        self._records = 0
         self._first_us: int | None = None
 
-    def add_hour(self, hour: _Hour) -> None:
-        """Add the files of an hour, or a batch of the spool."""
-        self.left_out += hour.left_out
-        self._files += hour.files
-        self._records += hour.records
-        if hour.first_us is not None:
-            self._first_us = hour.first_us if self._first_us is None else min(self._first_us, hour.first_us)
-        self._flows.absorb(hour.flows)
+    def add(self, batches: list[pa.RecordBatch]) -> None:
+        """Add records in the columns of `_SCHEMA`."""
+        rows = pa.Table.from_batches(batches, _SCHEMA)
+        if rows.num_rows:
+            self._flows.add(_reduced(rows))
+            self._note(rows.num_rows, pc.min(rows.column("ts").cast(pa.int64())).as_py())
+
+    def absorb(self, other: "_Found") -> None:
+        """Add what was found in other files."""
+        self.left_out += other.left_out
+        self.files += other.files
+        self._flows.absorb(other._flows)
+        self._note(other._records, other._first_us)
+
+    def _note(self, records: int, first_us: int | None) -> None:
+        self._records += records
+        self._first_us = min((each for each in (self._first_us, first_us) if each is not None), default=None)
 
     def week(self, since_us: int, now_us: int) -> Week:
         """Return what was found, for the period that was asked for."""
         first_us = max(since_us, now_us if self._first_us is None else self._first_us)
         days = max(now_us - first_us, HOUR_US) / _DAY_US
         flows, more_flows, more_messages = self._flows.flows(days)
-        return Week(
-            flows,
-            days,
-            self._records,
-            self._files,
-            len(self.left_out),
-            more_flows,
-            more_messages,
-        )
+        return Week(flows, days, self._records, self.files, len(self.left_out), more_flows, more_messages)
 
 
 class _FlowCounts:
@@ -248,8 +221,6 @@ def _flow(row: Mapping[str, Any]) -> Flow | None:
     source, sink, ingress = _uri(row, "src"), _uri(row, "sink"), row["ingress"]
     if kind is None or source is None or not source.authority or not ingress or ingress == LOCAL_ENDPOINT:
         return None
-    if row["src"] == _INVALID or row["sink"] == _INVALID:
-        return None
     try:
         source.check()
         sink = None if sink is None else sink.check()
@@ -262,22 +233,17 @@ def _flow(row: Mapping[str, Any]) -> Flow | None:
 
 
 def _uri(row: Mapping[str, Any], end: str) -> UUri | None:
-    """Return an address whose numbers are packed by `_address`."""
-    authority, packed = row[f"{end}_authority"], row[end]
-    return None if authority is None else UUri(authority, packed >> 24, packed >> 16 & 0xFF, packed & 0xFFFF)
+    authority = row[f"{end}_authority"]
+    return None if authority is None else UUri(authority, *(row[f"{end}_{part}"] or 0 for part in _PARTS))
 
 
 # -- files
 
 
-def _hour_of(file: ParquetFile) -> int:
-    return file.hour_us
-
-
-def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]], _Hour]) -> Iterator[_Hour]:
+def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]], _Found]) -> Iterator[_Found]:
     """Yield what was read of each hour, in order, on as many threads as there are cores: pyarrow needs no interpreter."""
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    reading: deque[Future[_Hour]] = deque()
+    reading: deque[Future[_Found]] = deque()
     with ThreadPoolExecutor(workers, "traces") as pool:
         try:
             for hour in hours:
@@ -290,26 +256,25 @@ def _in_order(hours: list[list[ParquetFile]], read: Callable[[list[ParquetFile]]
             pool.shutdown(cancel_futures=True)
 
 
-def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int, most_flows: int) -> _Hour:
+def _read_hour(files: list[ParquetFile], seen: SeenRecords, written_since_us: int, most_flows: int) -> _Found:
     """Reduce the records of one hour, many at a time: small files would cost more than their records."""
-    hour = _Hour(most_flows)
+    found = _Found(most_flows)
     waiting: list[pa.RecordBatch] = []
     for file in _without_copies(files):
         try:
             waiting += _batches(file, seen if file.modified_us >= written_since_us else None)
-            hour.files += 1
+            found.files += 1
         except FileNotFoundError:
             continue
         except NewerTraceError as exc:
-            hour.left_out.append(f"{file.path}: {exc}")
+            found.left_out.append(f"{file.path}: {exc}")
         except (pa.ArrowException, OSError, ValueError) as exc:
-            hour.left_out.append(f"{file.path}: cannot be read: {first_line(exc)}")
+            found.left_out.append(f"{file.path}: cannot be read: {first_line(exc)}")
         if sum(batch.num_rows for batch in waiting) >= _REDUCED_ROWS:
-            hour.add(waiting)
+            found.add(waiting)
             waiting.clear()
-    if waiting:
-        hour.add(waiting)
-    return hour
+    found.add(waiting)
+    return found
 
 
 def _without_copies(files: list[ParquetFile]) -> Iterator[ParquetFile]:
@@ -388,84 +353,19 @@ def _check(schema: pa.Schema, names: tuple[str, ...]) -> None:
             raise ValueError(f"its column {name} is {kind}, so it is no file of traces")
 
 
-def _add_spooled(
-    batch: pa.RecordBatch, since_us: int, streamer: str | None, seen: SeenRecords, found: _Found, most_flows: int
-) -> None:
-    if not batch.num_rows or streamer not in (None, batch.column("streamer")[0].as_py()):
-        return
-    hour = _Hour(most_flows)
+def _reduced(rows: pa.Table) -> pa.Table:
+    """Return the distinct flows of records in the columns of `_SCHEMA`: the columns `_FLOW`, and the number of messages."""
+    rows = rows.filter(pc.not_equal(rows.column("outcome").cast(pa.string()), _DUPLICATE)).unify_dictionaries()
+    rows = rows.append_column("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False))
+    flows = rows.group_by(list(_FLOW), use_threads=False).aggregate([([], "count_all")]).rename_columns([*_FLOW, "messages"])
+    for name in set(_TEXTS) & set(_FLOW):  # the dictionaries of other files differ
+        flows = flows.set_column(flows.column_names.index(name), name, flows.column(name).cast(pa.string()))
+    return flows
+
+
+def _add_spooled(found: _Found, seen: SeenRecords, batch: pa.RecordBatch, since_us: int) -> None:
     try:
         fresh = seen.add(batch)
-        hour.add([_as_read(fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us)))])
+        found.add([_as_read(fresh.filter(pc.greater_equal(fresh.column("ts").cast(pa.int64()), since_us)))])
     except (pa.ArrowException, ValueError) as exc:
-        hour.left_out.append(f"a file in .spool: cannot be read: {first_line(exc)}")
-    found.add_hour(hour)
-
-
-class _Grouping:
-    """Groups records by columns of small numbers, packed into few of 64 bits, which takes a fraction of the time."""
-
-    def __init__(self) -> None:
-        self._columns: list[Ints] = []
-        self._names: list[list[tuple[str, int]]] = []
-        self._values = 0
-
-    def add(self, name: str, values: Ints, count: int) -> None:
-        """Group by a column with values from 0 up, below ``count``."""
-        if not self._columns or self._values * count > _MOST_VALUES:
-            self._columns.append(values)
-            self._names.append([])
-            self._values = count
-        else:
-            self._columns[-1] = self._columns[-1] * count + values
-            self._values *= count
-        self._names[-1].append((name, count))
-
-    def grouped(self) -> dict[str, Any]:
-        """Return the columns that were added and ``count_all``, with a row for each group."""
-        packed = {f"key_{number}": column for number, column in enumerate(self._columns)}
-        table = pa.table(packed).group_by(list(packed), use_threads=False).aggregate([([], "count_all")])
-        found: dict[str, Any] = {"count_all": table.column("count_all")}
-        for key, names in zip(packed, self._names, strict=True):
-            rest = table.column(key).to_numpy()
-            for name, count in reversed(names):
-                rest, found[name] = np.divmod(rest, count)
-        return found
-
-
-def _reduced(batches: list[pa.RecordBatch]) -> _Reduced:
-    """Return the distinct flows of records, at least one, in the columns of `_SCHEMA`."""
-    rows = pa.Table.from_batches(batches, _SCHEMA).unify_dictionaries().combine_chunks()
-    grouping = _Grouping()
-    texts: dict[str, pa.Array] = {}
-    for name in _TEXTS:
-        column = rows.column(name).chunk(0)
-        texts[name] = column.dictionary
-        count = len(column.dictionary)  # stands for null
-        grouping.add(name, pc.fill_null(column.indices, count).to_numpy().astype(np.int64), count + 1)
-    grouping.add("has_ttl", pc.fill_null(pc.greater(rows.column("ttl_ms"), 0), False).cast(pa.int64()).to_numpy(), 2)
-    for end in _ENDS:
-        grouping.add(end, _address(rows, end), _INVALID + 1)
-    flows = _without_duplicates(grouping.grouped(), texts).group_by(list(_FLOW), use_threads=False)
-    first_us = pc.min(rows.column("ts").cast(pa.int64())).as_py()
-    return _Reduced(flows.aggregate([("count_all", "sum")]).rename_columns([*_FLOW, "messages"]), rows.num_rows, first_us)
-
-
-def _without_duplicates(columns: dict[str, Any], texts: Mapping[str, pa.Array]) -> pa.Table:
-    """Return grouped rows with their texts, without those of duplicates."""
-    for name, known in texts.items():
-        columns[name] = known.take(pa.array(columns[name], mask=columns[name] == len(known)))
-    table = pa.table(columns)
-    return table.filter(pc.not_equal(table.column("outcome"), _DUPLICATE))
-
-
-def _address(rows: pa.Table, end: str) -> Ints:
-    """Return the numbers of addresses as one: ue_id, version and resource, or `_INVALID`. Without an address it is 0."""
-    packed: Ints = np.zeros(rows.num_rows, np.int64)
-    is_valid = np.ones(rows.num_rows, np.bool_)
-    for part, bits in _PARTS:
-        values = pc.fill_null(rows.column(f"{end}_{part}"), 0).to_numpy().astype(np.int64)
-        is_valid &= (values >> bits) == 0
-        packed = packed << bits | values
-    packed[~is_valid] = _INVALID
-    return packed
+        found.left_out.append(f"a file in .spool: cannot be read: {first_line(exc)}")
