@@ -134,7 +134,7 @@ $(ICEBERG)/.made: spark_jobs/iceberg_tables.py
 	rm -rf $(ICEBERG)
 	mkdir -p $(ICEBERG)
 	@command -v mvn >/dev/null || { echo "make test-iceberg needs mvn, which gets the archives of Apache Iceberg"; exit 1; }
-	for each in $$($(OLDEST)/bin/python -c "from spark_jobs.iceberg_tables import packages; print(packages().replace(',', ' '))"); do \
+	for each in $$($(OLDEST)/bin/python -c "from spark_jobs.iceberg_tables import ARCHIVES; print(ARCHIVES.replace(',', ' '))"); do \
 		mvn --quiet --batch-mode dependency:copy -Dartifact=$$each -DoutputDirectory=$(abspath $(ICEBERG)) || exit 1; done
 	touch $@
 

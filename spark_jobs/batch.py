@@ -6,12 +6,12 @@ a batch of its own.
 """
 
 import datetime as dt
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
 
@@ -22,8 +22,9 @@ from pyspark.sql import functions as sf
 from spark_jobs import clocks, merged, records, rollup
 from spark_jobs.clocks import Sightings
 from spark_jobs.parquet_tables import ParquetTables
-from spark_jobs.records import SMALL_BYTES, File, Gathered, LeftOut
+from spark_jobs.records import SMALL_BYTES, File, LeftOut
 from spark_jobs.session import is_small, light
+from spark_jobs.storage import Storage, StorageError
 from spark_jobs.table_store import TableStore
 from spark_jobs.tables import ROLLUP, TREND_DAYS, Table
 
@@ -67,19 +68,34 @@ class Batch:
         """The trace records (`schema.PARTITIONED`) of the dates, and of so many days before and after each of them."""
         dates = tuple(around(self.dates, -before, after))
         with self._lock:
-            if self._gathered is None:
+            if self._here is None:
                 return self._everything.where(sf.col("date").isin(list(dates)))
             if dates not in self._read:
-                self._read[dates] = self._gathered.read(dates)
+                self._read[dates] = self._put_together(dates, self._here)
             return self._read[dates]
 
     @cached_property
-    def _gathered(self) -> Gathered | None:
-        if not is_small(self.spark):
+    def _here(self) -> str | None:
+        """The folder for small files of this machine that are put together; None if the traces are elsewhere."""
+        if Storage(self.spark).local(self.input) is None:
             return None
-        folder = self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
-        dates = around(self.dates, -self.reach[0], self.reach[1])
-        return records.gathered(self.spark, self.input, dates, Path(folder), self.left_out)
+        return self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-nightly-"))
+
+    def _put_together(self, dates: Sequence[dt.date], folder: str) -> DataFrame:
+        """The records of these dates. A file that cannot be read is a fault only for those who ask for its date."""
+        storage, read = Storage(self.spark), {}
+        for date, files in records.files(self.spark, self.input, dates, strict=self.left_out is None).items():
+            copies = records.copies(self.spark, self.input, [date]).get(date, ())
+            below = {os.path.relpath(path, f"{storage.local(self.input)}/date={date}") for path in copies}
+            read[date] = {path: file for path, file in files.items() if path not in below}
+            without = (self.left_out or {}).get(date, {})
+            least = 1 if is_small(self.spark) else merged.LEAST
+            faults = merged.merge(storage, self.input, folder, date, read[date], without, least)[1].get(date, {})
+            if faults and self.left_out is None:
+                raise StorageError("; ".join(f"{self.input}/date={date}/{path}: {why}" for path, why in faults.items()))
+            if faults and self.left_out is not None:
+                self.left_out.setdefault(date, {}).update(faults)
+        return merged.read(self.spark, self.input, folder, read, self.left_out)
 
     @cached_property
     def _everything(self) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What the jobs need of a file system, and one by Arrow, for where PySpark has no Java process beside it (Spark Connect).
+"""A file system by Arrow, for where PySpark has no Java process beside it (Spark Connect). `Storage` says what it does.
 
 There, a path means the same to the jobs and to Spark's server: a folder that both see (a mounted volume), or a URL.
 """
@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.fs as pafs
@@ -21,39 +20,8 @@ class StorageError(OSError):
     """A file or folder cannot be used; the text says which and why."""
 
 
-class FileSystem(Protocol):
-    """Files by any path that Spark can read. Every method raises StorageError if the path cannot be reached."""
-
-    def local(self, path: str) -> str | None:
-        """The path on this machine's own file system; None if it is on another one."""
-
-    def exists(self, path: str) -> bool: ...
-
-    def size_bytes(self, path: str) -> int:
-        """The size of a file, or of all files in a folder. Raises StorageError if it does not exist."""
-
-    def names(self, pattern: str) -> list[str]:
-        """The last components of the paths that match a pattern, which only the last component has. Sorted."""
-
-    def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its content. Does nothing if it does not exist."""
-
-    def move(self, source: str, target: str) -> None:
-        """Move a file or folder to where nothing is; its new parent is made if necessary. Raises StorageError."""
-
-    def files(self, folder: str) -> Iterator[tuple[str, int, int]]:
-        """All files below a folder: path, size, and when each was modified, in ms since 1970. An object store is asked once
-        for a thousand files, not once for each folder."""
-
-    def read(self, path: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """The bytes of a file, from `start` to its end. `size_bytes`: its whole size, if it is known: saves a request."""
-
-    def write(self, path: str, content: bytes) -> None:
-        """Write a file, and its folders, in place."""
-
-
 class ArrowFileSystem:
-    """Local paths, and what `pyarrow.fs` knows: s3, gs, abfs."""
+    """Local paths, and what `pyarrow.fs` knows: s3, gs, abfs. Its methods raise StorageError."""
 
     def local(self, path: str) -> str | None:
         url = urlsplit(path)

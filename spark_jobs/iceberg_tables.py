@@ -9,31 +9,26 @@ A date without rows has no partition. That it was published all the same is a pr
 
 import datetime as dt
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
-import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark_jobs import jvm
 from spark_jobs.columns import meaning
-from spark_jobs.session import is_remote
+from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.storage import Storage, StorageError, reason
-from spark_jobs.table_store import Written
+from spark_jobs.table_store import TableStore, Written
 from spark_jobs.tables import Table
 
 NAMESPACE = "ustreamer"
 _OWN = "nightly"
-_RUNTIMES = {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
-"""Iceberg's archive for each version of Spark with which these jobs were tested."""
-_SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
-_RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_")
+ARCHIVES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.50.3.0"
+"""With which these jobs were tested, on Spark 4.1: there is none for a later one."""
 _TRIES = 4
 """Another run may make the two tables of a catalogue and the namespace at the same time: the next try finds them."""
 _EMPTY = "ustreamer.published."
@@ -73,36 +68,11 @@ def catalog_of(text: str | None, storage: Storage, output: str) -> Catalog:
     return Catalog(text, None)
 
 
-def packages() -> str | None:
-    """What Spark's launcher must get (``--packages``); None if it has started, or is configured with Iceberg.
-
-    Raises CatalogError.
-    """
-    if is_remote() or jvm.is_running():
-        return None
-    version = ".".join(pyspark.__version__.split(".")[:2])
-    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
-    defaults = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf", "spark-defaults.conf")
-    given = [os.environ.get("PYSPARK_SUBMIT_ARGS", ""), defaults.read_text() if defaults.is_file() else ""]
-    given += [path.name for path in (home / "jars").glob("iceberg-spark-runtime-*.jar")]
-    if _fits(" ".join(given), pyspark.__version__):
-        return None
-    if version not in _RUNTIMES:
-        raise CatalogError(
-            f"--format iceberg: no archive of Apache Iceberg is known that works with Spark {pyspark.__version__}, only for "
-            f"{', '.join(_RUNTIMES)} (pip install 'pyspark=={[*_RUNTIMES][-1]}.*'); or give Spark one by spark.jars.packages"
-        )
-    if any(word in each for each in given for word in ("--packages", "spark.jars.packages")):
-        raise CatalogError(f"--format iceberg: spark.jars.packages is set: add {_RUNTIMES[version]},{_SQLITE} to it")
-    return f"{_RUNTIMES[version]},{_SQLITE}"
-
-
-def _fits(archives: str, version: str) -> bool:
-    """Whether Iceberg is among these archives. Raises CatalogError if it is for another version of Spark."""
-    found = _RUNTIME.search(archives)
-    if found is not None and found[1] != ".".join(version.split(".")[:2]):
-        raise CatalogError(f"the archive of Apache Iceberg that Spark is given is for Spark {found[1]}; this is {version}")
-    return found is not None
+def chosen(options: Any, spark: SparkSession, storage: Storage) -> TableStore:
+    """The tables in the format that the command line names (`arguments.add_format`). Raises CatalogError."""
+    if options.format != "iceberg":
+        return ParquetTables(spark, options.output)
+    return IcebergTables(spark, catalog_of(options.catalog, storage, options.output))
 
 
 class IcebergTables:
@@ -124,7 +94,6 @@ class IcebergTables:
             self._settings[f"{prefix}.cache-enabled"] = "false"  # a cached table is seen as it was before
         if any(spark.conf.get(key, value) != value for key, value in self._settings.items()):
             raise CatalogError("this session of Spark has other tables of Iceberg open: use a session of its own for these")
-        _fits(str(spark.conf.get("spark.jars", "")), spark.version)
         for tries_left in reversed(range(_TRIES)):
             try:
                 self._knowing(spark).sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
@@ -134,6 +103,8 @@ class IcebergTables:
                     told = (
                         f"the catalogue {catalog.name} of Iceberg cannot be used on Spark {spark.version}: {reason(error)}"
                     )
+                    if "SparkCatalog" in told:  # the class is not there
+                        told += f": on Spark 4.1, set spark.jars.packages to {ARCHIVES}"
                     raise CatalogError(told) from error
 
     @property

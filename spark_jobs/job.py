@@ -14,7 +14,6 @@ from spark_jobs import records, slo_file, webhook
 from spark_jobs.batch import Batch
 from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
-from spark_jobs.session import PackagesMissingError
 from spark_jobs.storage import StorageError
 from spark_jobs.tables import Table
 
@@ -26,7 +25,6 @@ CANNOT_BEGIN = (
     records.NewerVersionError,
     webhook.WebhookError,
     CatalogError,
-    PackagesMissingError,
 )
 """Faults of the machine, the folders or the command line: their text is all that has to be told."""
 

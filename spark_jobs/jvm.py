@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.file_system import FileSystem, StorageError
+from spark_jobs.file_system import StorageError
 
 try:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
@@ -62,7 +62,7 @@ def is_beside(spark: SparkSession) -> bool:
     return getattr(spark, "_jvm", None) is not None
 
 
-def file_system(spark: SparkSession) -> FileSystem | None:
+def file_system(spark: SparkSession) -> "HadoopFileSystem | None":
     """Hadoop's file systems, as Spark itself uses them: local, hdfs, s3a and abfs alike. None without a Java process."""
     return HadoopFileSystem(spark) if is_beside(spark) else None
 

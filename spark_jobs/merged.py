@@ -1,7 +1,8 @@
 """Small trace files put together: the copies of their records from which the jobs read a fleet's traces.
 
 A fleet uploads a hundred thousand files a day. Each job that reads a date, and each of its neighbours, would ask the store
-for every one of them. So a file that is far away is read once, whole, and its records go into a *part*:
+for every one of them, and to open a small file takes Spark longer than to read it. So it is read once, whole: its records
+go into a *part*, below the tables, or for files of this machine in a temporary folder:
 
     <output>/_merged/date=D/<name>-0.parquet, …     the records, with hour and streamer as columns
     <output>/_merged/date=D/<name>.json             the files that they come from; written last
@@ -71,9 +72,9 @@ def parts(storage: Storage, output: str, date: dt.date, files: Files, left_out: 
 
 
 def merge(
-    storage: Storage, traces: str, output: str, date: dt.date, files: Files, skip: Iterable[str] = ()
+    storage: Storage, traces: str, output: str, date: dt.date, files: Files, skip: Iterable[str] = (), least: int = LEAST
 ) -> tuple[int, LeftOut]:
-    """Put the small files of a date that are in no part yet into a new one, if there are `LEAST` of them.
+    """Put the small files of a date that are in no part yet into a new one, if there are so many of them.
 
     Returns how many, and those that cannot be used, with the reason. `skip`: files that are not looked at. What cannot be
     reached is left for those who read it. Raises StorageError if the part cannot be written.
@@ -81,7 +82,7 @@ def merge(
     known = set(skip).union(*(part.files for part in parts(storage, output, date, files)))
     new = [path for path, file in sorted(files.items()) if path not in known and file.size_bytes <= _SMALL_BYTES]
     new = [path for path in new if _PLACE.match(path)]
-    if len(new) < LEAST:
+    if len(new) < least:
         return 0, {}
     writer = _PartWriter(storage, _folder(output, date))
     faults: dict[str, str] = {}

@@ -29,7 +29,7 @@ from spark_jobs import (
     compact,
     delivery_audit,
     fan_out,
-    formats,
+    iceberg_tables,
     latency,
     link_sessions,
     merged,
@@ -375,7 +375,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
     today = dt.datetime.now(dt.UTC).date()
     first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
     is_small = records.is_small(options.input, options.dates or _new(options, first))
-    spark = session(small=is_small, packages=formats.packages(options))
+    spark = session(small=is_small)
     storage = Storage(spark)
     manifests = Manifests(storage, options.output)
     left_out: records.LeftOut = {}
@@ -388,7 +388,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
     night = NightlyRun(batch_of, manifests, JOBS, progress, left_out)
     present = records.dates(spark, options.input)
     storage.check_writable(options.output)
-    tables = formats.tables(options, spark, storage)
+    tables = iceberg_tables.chosen(options, spark, storage)
     with tables.alone():
         kept_from = dt.date.min if options.dates else retention.kept_from(storage, options.output)
         first = max(first, kept_from)  # what was deleted runs again only by its name

@@ -3,7 +3,7 @@
 One gateway's file must not stop the night of a fleet. A file is judged by its footer, which costs a request or two where it
 is far away: only those are looked at that no manifest has. A column that only newer writers have is no fault; a higher
 version is, because it says that these jobs would misread the records. What is broken behind a good footer is found when
-it is read: by `records.Gathered`, or by Spark, which names the file.
+it is read: when small files are put together (`merged`), or by Spark, which names the file.
 """
 
 import datetime as dt

@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,13 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_jobs.arrow import arrow_schema
 from spark_jobs.schema import PARTITIONED, VERSION
 from spark_jobs.storage import Storage, StorageError
 
@@ -32,7 +29,6 @@ _VERSION = re.compile(r"\.v(\d+)\.parquet$")
 _DATE = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:\.json)?$")
 SMALL_BYTES = 96 << 20
 """Some four million records: for so many, what counts is planning and compiling."""
-_ROWS_PER_GROUP = 1 << 17
 _BELOW_DATE = re.compile(r"/date=(?=\d{4}-\d\d-\d\d/)")
 _FILES = "*.parquet"  # temporary names end differently, and Spark ignores hidden files
 _PATTERN = re.compile(r"([][{}*?\\])")
@@ -211,66 +207,6 @@ def _refuse(error: OSError) -> None:
         raise StorageError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
-class Gathered:
-    """The records of small dates on this machine, put together in one file for each date when they are first asked for.
-
-    A daemon writes hundreds of files a day. To open a small one takes Spark longer than to read it, in every pass. A file
-    that cannot be read is a fault only for those who ask for its date.
-    """
-
-    def __init__(
-        self, spark: SparkSession, files: Mapping[Path, Iterable[str]], into: Path, left_out: LeftOut | None
-    ) -> None:
-        """`files`: those of each date, by its folder. `into`: the folder for the files that are made. `left_out`: gets the
-        files that cannot be read; None: they are faults."""
-        self._spark, self._files, self._into, self._left_out = spark, files, into, left_out
-        self._made: dict[Path, Path | Exception] = {}
-
-    def read(self, wanted: Iterable[dt.date]) -> DataFrame:
-        """What `records.read` gives. Raises what reading a file of these dates raised."""
-        names = {f"date={date}" for date in wanted}
-        made = [self._put_together(folder) for folder in self._files if folder.name in names]
-        made = [each for each in made if each.exists()]  # there is none without a record
-        if not made:
-            return empty(self._spark, PARTITIONED)
-        reader = self._spark.read.schema(PARTITIONED).option("basePath", f"file://{self._into}")
-        return reader.parquet(*(f"file://{each}" for each in made)).select(*PARTITIONED.names)
-
-    def _put_together(self, folder: Path) -> Path:
-        if folder not in self._made:
-            try:
-                self._made[folder] = self._write(folder, [*self._files[folder]])
-            except Exception as error:  # noqa: BLE001  # raised for each job that reads the date
-                self._made[folder] = self._without_broken(folder, error)
-        if isinstance(found := self._made[folder], Exception):
-            raise found
-        return found
-
-    def _without_broken(self, folder: Path, error: Exception) -> Path | Exception:
-        """What is made of the files that can be read to their ends, if that is what the error is about."""
-        date = date_of(folder.name)
-        if self._left_out is None or date is None:
-            return error
-        broken = {path: reason for path in self._files[folder] if (reason := content_fault(path)) is not None}
-        if not broken:
-            return error
-        self._left_out.setdefault(date, {}).update((os.path.relpath(path, folder), why) for path, why in broken.items())
-        shutil.rmtree(self._into / folder.name, ignore_errors=True)
-        try:
-            return self._write(folder, [path for path in self._files[folder] if path not in broken])
-        except Exception as again:  # noqa: BLE001  # as above
-            return again
-
-    def _write(self, folder: Path, paths: list[str]) -> Path:
-        arrow = arrow_schema(PARTITIONED)
-        schema = pa.schema([field.with_nullable(True) for field in arrow if field.name != "date"])
-        below = ds.partitioning(pa.schema([schema.field("hour"), schema.field("streamer")]), flavor="hive")
-        rows = {"min_rows_per_group": _ROWS_PER_GROUP, "max_rows_per_group": _ROWS_PER_GROUP}
-        of_date = ds.dataset(paths, schema, "parquet", partitioning=below, partition_base_dir=str(folder))
-        ds.write_dataset(of_date, self._into / folder.name, format="parquet", **rows)
-        return self._into / folder.name
-
-
 def content_fault(file: str | io.BytesIO) -> str | None:
     """Why a file, by its path on this machine or with its content, cannot be read to its end; None if it can."""
     try:
@@ -283,29 +219,6 @@ def content_fault(file: str | io.BytesIO) -> str | None:
 
 def unreadable(error: Exception) -> str:
     return f"cannot be read: {str(error).partition(chr(10))[0] or type(error).__name__}"
-
-
-def gathered(
-    spark: SparkSession, traces: str, wanted: Iterable[dt.date], into: Path, left_out: LeftOut | None = None
-) -> Gathered | None:
-    """The records of these dates, to be put together in `into`. None if the files are not on this machine, or large.
-
-    Raises as `read` does.
-    """
-    if (here := Storage(spark).local(traces)) is None:
-        return None
-    folders = [Path(here, Path(each).name) for each in _folders(spark, traces, wanted)]
-    files = {folder: found for folder in folders if (found := dict(_listed_here([folder])))}
-    for folder, found in files.items():
-        date = date_of(folder.name)
-        without = (str(folder / each) for each in left_out.get(date, ())) if date and left_out else ()
-        for path in {*without, *_copies(found)}:
-            found.pop(path, None)
-    if sum(file.size_bytes for found in files.values() for file in found.values()) > SMALL_BYTES:
-        return None
-    for path in (path for found in files.values() for path in found):
-        _check_version(path)
-    return Gathered(spark, files, into, left_out)
 
 
 def is_small(traces: str, wanted: Iterable[dt.date]) -> bool:

@@ -4,13 +4,11 @@ The file appears complete or not at all. deploy/prometheus/ustreamer-nightly-rul
 """
 
 import datetime as dt
-import os
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.report.sections import Figures
+from spark_jobs.storage import write_here
 
 LEVELS = ("good", "attention", "unknown")
 
@@ -35,48 +33,36 @@ class Run:
 
 def text(run: Run) -> str:
     """The metrics in Prometheus's text format."""
-    return "".join(
-        f"# HELP ustreamer_nightly_{name} {meaning}\n# TYPE ustreamer_nightly_{name} gauge\n"
-        + "".join(f"ustreamer_nightly_{name}{labels} {value:.15g}\n" for labels, value in samples)
-        for name, meaning, samples in _families(run)
-    )
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  # a cluster's driver has none
 
+    registry = CollectorRegistry()
 
-def _families(run: Run) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
-    def one(value: float) -> list[tuple[str, float]]:
-        return [("", value)]
+    def tell(name: str, meaning: str, value: float) -> None:
+        Gauge(f"ustreamer_nightly_{name}", meaning, registry=registry).set(value)
 
-    yield "last_run_timestamp_seconds", "When the last run ended.", one(run.began_s + run.duration_s)
-    yield "last_run_duration_seconds", "How long it took.", one(run.duration_s)
-    yield "last_run_exit_code", "Its exit code.", one(run.exit_code)
-    yield "last_run_dates", "Dates that got new tables in it.", one(run.dates)
-    yield "last_run_jobs_failed", "Jobs and reports that failed in it, each once for each date.", one(run.jobs_failed)
-    yield "last_run_files_left_out", "Trace files that it could not use.", one(run.files_left_out)
-    yield "last_run_webhook_failed", "Whether nobody took what it posted.", one(run.webhook_failed)
-    if (verdict := run.verdict) is None:
-        return
-    midnight = dt.datetime.combine(dt.date.fromisoformat(verdict["date"]), dt.time(), dt.UTC)
-    yield "verdict_date_timestamp_seconds", "Midnight of the newest date with a verdict.", one(midnight.timestamp())
-    levels = [(f'{{level="{level}"}}', float(verdict["level"] == level)) for level in LEVELS]
-    yield "verdict_level", "Which level that verdict has.", levels
-    for name, figure, meaning in (
-        ("verdict_messages_lost", "lost", "Messages of that date that were lost."),
-        ("verdict_records_missing", "records_missing", "Trace records of that date that are missing."),
-        ("verdict_files_left_out", "files_left_out", "Trace files that are not in the tables of that date."),
-    ):
-        if (value := verdict["figures"].get(figure)) is not None:
-            yield name, meaning, one(value)
+    tell("last_run_timestamp_seconds", "When the last run ended.", run.began_s + run.duration_s)
+    tell("last_run_duration_seconds", "How long it took.", run.duration_s)
+    tell("last_run_exit_code", "Its exit code.", run.exit_code)
+    tell("last_run_dates", "Dates that got new tables in it.", run.dates)
+    tell("last_run_jobs_failed", "Jobs and reports that failed in it, each once for each date.", run.jobs_failed)
+    tell("last_run_files_left_out", "Trace files that it could not use.", run.files_left_out)
+    tell("last_run_webhook_failed", "Whether nobody took what it posted.", run.webhook_failed)
+    if (verdict := run.verdict) is not None:
+        midnight = dt.datetime.combine(dt.date.fromisoformat(verdict["date"]), dt.time(), dt.UTC)
+        tell("verdict_date_timestamp_seconds", "Midnight of the newest date with a verdict.", midnight.timestamp())
+        level = Gauge("ustreamer_nightly_verdict_level", "Which level that verdict has.", ["level"], registry=registry)
+        for each in LEVELS:
+            level.labels(each).set(verdict["level"] == each)
+        for name, figure, meaning in (
+            ("verdict_messages_lost", "lost", "Messages of that date that were lost."),
+            ("verdict_records_missing", "records_missing", "Trace records of that date that are missing."),
+            ("verdict_files_left_out", "files_left_out", "Trace files that are not in the tables of that date."),
+        ):
+            if (value := verdict["figures"].get(figure)) is not None:
+                tell(name, meaning, value)
+    return generate_latest(registry).decode()
 
 
 def write(run: Run, path: str) -> None:
     """Write the file. Raises OSError."""
-    folder, name = os.path.split(path)
-    handle, fresh = tempfile.mkstemp(prefix=f".{name}-", dir=folder or ".")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text(run))
-        Path(fresh).chmod(0o644)  # node_exporter is another user
-        Path(fresh).replace(path)
-    except BaseException:
-        Path(fresh).unlink(missing_ok=True)
-        raise
+    write_here(Path(path), text(run), 0o644)  # node_exporter is another user

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyspark
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -72,15 +71,10 @@ _FEW_CORES = 4
 """So few keep one thread of the collector busy, and then the serial one takes the least time and memory."""
 
 
-class PackagesMissingError(RuntimeError):
-    """Spark did not start with the archives that it was told to get."""
+def session(name: str = "ustreamer nightly", *, small: bool = False) -> SparkSession:
+    """The session of this process, created at the first call. Raises `java.JavaMissingError`.
 
-
-def session(name: str = "ustreamer nightly", *, small: bool = False, packages: str | None = None) -> SparkSession:
-    """The session of this process, created at the first call. Raises `java.JavaMissingError` and `PackagesMissingError`.
-
-    `small`: a local master is tuned for small input. It gives the same results with large input, but later. `packages`:
-    coordinates of archives that Spark's launcher is to get, separated by commas.
+    `small`: a local master is tuned for small input. It gives the same results with large input, but later.
     """
     if is_remote():
         return _given(name)
@@ -88,20 +82,9 @@ def session(name: str = "ustreamer nightly", *, small: bool = False, packages: s
     if not jvm.is_running():
         os.environ["JAVA_HOME"] = str(java.home())
         os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_java_options(small)))
-        if packages is not None:
-            arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--packages {packages} {arguments}"
     # The bars of Spark's progress would stand between our lines.
     results = {**_RESULTS, "spark.ui.showConsoleProgress": "false"}
-    try:
-        spark = jvm.start(results, {**_LOCAL, **(_SMALL if small else {})}, name)
-    except PySparkRuntimeError as error:
-        if packages is None or jvm.is_running():
-            raise
-        raise PackagesMissingError(
-            f"Spark did not start with {packages} (its output says why): if no repository can be reached from here, put "
-            "these archives on this machine and name them in spark.jars"
-        ) from error
+    spark = jvm.start(results, {**_LOCAL, **(_SMALL if small else {})}, name)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -1,4 +1,4 @@
-"""Files and folders of tables and traces: replaced as a whole, kept to one run, read by Python. On any `FileSystem`."""
+"""Files and folders of tables and traces: replaced as a whole, kept to one run, read by Python. On any file system."""
 
 import fcntl
 import io
@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs import jvm
-from spark_jobs.file_system import ArrowFileSystem, FileSystem, StorageError
+from spark_jobs.file_system import ArrowFileSystem, StorageError
 from spark_jobs.jvm import file_of, reason
 
 __all__ = ["Storage", "StorageError", "file_of", "reason"]
@@ -22,7 +22,7 @@ class Storage:
     """The files behind any path that Spark can read. A path without a scheme is on Spark's default file system."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._files: FileSystem = jvm.file_system(spark) or ArrowFileSystem()
+        self._files: jvm.HadoopFileSystem | ArrowFileSystem = jvm.file_system(spark) or ArrowFileSystem()
 
     def local(self, path: str) -> str | None:
         """The path on this machine's own file system; None if it is on another one."""
@@ -130,7 +130,7 @@ class Storage:
         """
         if (here := self.local(path)) is not None:
             try:
-                _write(Path(here), text, mode)
+                write_here(Path(here), text, mode)
             except OSError as error:
                 raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
             return
@@ -144,7 +144,7 @@ class Storage:
         self._files.write(path, content)
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def write_here(path: Path, text: str, mode: int) -> None:
     """Replace a file of this machine by one rename. Hadoop's would leave a moment without one, and a checksum of its own."""
     path.parent.mkdir(mode=mode | (mode & 0o444) >> 2, parents=True, exist_ok=True)
     handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

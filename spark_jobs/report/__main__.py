@@ -5,12 +5,12 @@ import datetime
 import sys
 from collections.abc import Sequence
 
-from spark_jobs import arguments, formats, tables
+from spark_jobs import arguments, iceberg_tables, tables
 from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
 from spark_jobs.report.reading import known
-from spark_jobs.session import PackagesMissingError, session
+from spark_jobs.session import session
 from spark_jobs.storage import Storage
 
 
@@ -34,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     arguments.check_format(parser, given)
     try:
-        spark = session("ustreamer report", small=True, packages=formats.packages(given))
+        spark = session("ustreamer report", small=True)
         storage, output = Storage(spark), given.output
         if not storage.exists(output):
             sys.stderr.write(f"there is no folder {output}: expected the tables of the nightly jobs\n")
             return 2
-        store = formats.tables(given, spark, storage)
+        store = iceberg_tables.chosen(given, spark, storage)
         if not any(given.date in store.dates(table) for table in (tables.TABLES | tables.VIEWS).values()):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{output} has nothing of {given.streamer!r} on {given.date} or the 14 days before\n")
             return 2
         paths = write(spark, given.output, given.date, given.to, store, given.streamer)
-    except (JavaMissingError, PackagesMissingError, CatalogError, OSError) as exc:
+    except (JavaMissingError, CatalogError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2
     sys.stdout.writelines(f"{path}\n" for path in paths)

@@ -6,20 +6,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.file_system import ArrowFileSystem, FileSystem, StorageError
+from spark_jobs.file_system import ArrowFileSystem, StorageError
 from spark_jobs.jvm import HadoopFileSystem
 
+Files = HadoopFileSystem | ArrowFileSystem
 SOURCES = Path(__file__).parents[2] / "spark_jobs"
 PRIVATE = re.compile(r"\._jvm|\._jsc|\._jdf|\._gateway|\._jsparkSession|\"_jvm\"|py4j|Py4J|_ensure_initialized")
 
 
 @pytest.fixture(params=["hadoop", "arrow"])
-def files(request: pytest.FixtureRequest, spark: SparkSession) -> FileSystem:
+def files(request: pytest.FixtureRequest, spark: SparkSession) -> Files:
     return HadoopFileSystem(spark) if request.param == "hadoop" else ArrowFileSystem()
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_what_is_written_is_listed_read_moved_and_deleted(files: FileSystem, tmp_path: Path, scheme: str) -> None:
+def test_what_is_written_is_listed_read_moved_and_deleted(files: Files, tmp_path: Path, scheme: str) -> None:
     root = f"{scheme}{tmp_path}"
     files.write(f"{root}/a/date=2/part-0.parquet", b"0123456789")
     files.write(f"{root}/a/date=1/part-0.parquet", b"x")
@@ -40,7 +41,7 @@ def test_what_is_written_is_listed_read_moved_and_deleted(files: FileSystem, tmp
     assert files.names(f"{root}/a/*") == ["date=1"]
 
 
-def test_what_cannot_be_done_is_told_with_the_path(files: FileSystem, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_told_with_the_path(files: Files, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for act in (
         lambda: files.move(f"{tmp_path}/nothing", f"{tmp_path}/moved"),

@@ -92,10 +92,8 @@ def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSessi
 
 
 @pytest.mark.long
-def test_gathered_files_give_what_they_give_each_by_itself(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    traces, into = tmp_path / "traces", tmp_path / "into"
+def test_files_that_are_put_together_give_what_they_give_each_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
     write(
         traces,
         [record("07:00", ttl_ms=1, sink_authority="b"), record("23:00", streamer="back%2Fend"), record(streamer="007")],
@@ -103,24 +101,17 @@ def test_gathered_files_give_what_they_give_each_by_itself(
     write(traces, [record(at("07:00", NEXT))], without=["redelivered", "traceparent"])
     (file,) = write(traces, [record(at("07:00", NEXT), retries=2)], extra=pa.field("later", pa.string()))
     (file.parent / f".{file.name}").write_bytes(b"half")
-    gathered = records.gathered(spark, str(traces), [DATE, NEXT], into)
-    assert gathered is not None
-    both = gathered.read([DATE, NEXT])
+    batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE, NEXT))
+    both = batch.records()
     assert len(both.inputFiles()) == 2
     plain = records.read(spark, str(traces), [DATE, NEXT])
     assert [(f.name, f.dataType) for f in both.schema] == [(f.name, f.dataType) for f in plain.schema]
     assert sorted(map(str, both.collect())) == sorted(map(str, plain.collect()))
-    assert {row.date for row in gathered.read([NEXT]).collect()} == {NEXT}
-    nothing = gathered.read([NEXT + dt.timedelta(days=1)])
-    assert (nothing.collect(), nothing.columns) == ([], PARTITIONED.names)
-
+    batch.release()
+    assert count(Batch(spark, str(traces), str(tmp_path / "tables"), (NEXT + dt.timedelta(days=1),))) == 0
     newer = file.rename(file.with_name("part-1.v2.parquet"))
     with pytest.raises(records.NewerVersionError, match=newer.name):
-        records.gathered(spark, str(traces), [NEXT], into)
-    monkeypatch.setattr(records, "SMALL_BYTES", 1)
-    assert records.gathered(spark, str(traces), [DATE], into) is None
-    monkeypatch.setattr(Storage, "local", lambda *_: None)
-    assert records.gathered(spark, str(traces), [DATE], into) is None
+        count(Batch(spark, str(traces), str(tmp_path / "tables"), (NEXT,)))
 
 
 @pytest.mark.parametrize("broken", [b"", b"PAR1 and then nothing"])
@@ -188,9 +179,16 @@ def test_a_file_that_is_deleted_while_files_are_counted_has_no_size(tmp_path: Pa
     assert not gone.exists()
 
 
+def count(batch: Batch) -> int:
+    """How many records it has. It is released, whatever happens."""
+    try:
+        return batch.records().count()
+    finally:
+        batch.release()
+
+
 READERS: dict[str, Callable[[SparkSession, str, Path], Any]] = {
     "files": lambda spark, traces, _: records.files(spark, traces, [DATE]),
-    "gathered": lambda spark, traces, into: records.gathered(spark, traces, [DATE], into),
     "is_small": lambda _, traces, __: records.is_small(traces, [DATE]),
 }
 
@@ -221,9 +219,9 @@ def test_a_link_is_followed_as_spark_does(spark: SparkSession, tmp_path: Path, d
     linked = file.parents[depth]
     linked.rename(tmp_path / "elsewhere")
     linked.symlink_to(tmp_path / "elsewhere")
-    gathered = records.gathered(spark, str(traces), [DATE], tmp_path / "into")
-    assert gathered is not None
+    batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE,))
     plain = records.read(spark, str(traces), [DATE]).collect()
     assert sorted(row.hour for row in plain) == [7, 8]
-    assert sorted(map(str, gathered.read([DATE]).collect())) == sorted(map(str, plain))
+    assert sorted(map(str, batch.records().collect())) == sorted(map(str, plain))
+    batch.release()
     assert len(records.files(spark, str(traces), [DATE])[DATE]) == 2
