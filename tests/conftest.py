@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from streamer.config.models import RetryConfig
 from streamer.logs.output import LineHandler, audit_log
 from tests.budgets import Account, Meter
 from tests.examples import QUICK
 from tests.programs import PROGRAMS, require
 
 gc.set_threshold(5000, 200, 100)  # as `streamer run` does
+RetryConfig.jitter = 0.0  # chance, which no test waits for
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 if os.environ.get("CI"):

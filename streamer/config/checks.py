@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from streamer.config.types import OWN_NAME, expected
 from streamer.uprotocol.uri import ANY_AUTHORITY, UriError, UUri
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, STATUS
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 """Route names that metrics and traces use for messages without a configured route."""
@@ -116,8 +116,6 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
 
 
 def _dead_letter(raw: Any, known: Iterable[str]) -> Iterator[Finding]:
-    if _part(raw, "status") is not None and _part(_part(raw, "dead_letter"), "resource") == STATUS:
-        yield Finding(("dead_letter", "resource"), f"expected another resource: {STATUS:#x} is the status's")
     choices = [ORIGIN, *known]
     for position, name in enumerate(_items(_part(_part(raw, "dead_letter"), "endpoints"))):
         if isinstance(name, str) and name not in choices:

@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from streamer.config.checks import nearest
-from streamer.config.models import POLICY_KEYS, Config, RouteConfig
+from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import load_verifier
 from streamer.config.secrets import WITHHELD, is_plain_key
+from streamer.transports.base import Settings
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 
@@ -79,6 +80,8 @@ def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] =
     if kind == "missing":
         return "expected this key, which is required; found none"
     if kind == "extra_forbidden":
+        if (constant := _constant(location, data, root)) is not None:
+            return f"this key is gone, its value is always {constant} now; leave the key out"
         valid = valid_keys(location[:-1], data, root)
         known = RENAMED.get(str(location[-1]))
         hint = f"; it is called {known!r} now" if known in valid else _nearest(location, valid, data, root)
@@ -105,6 +108,17 @@ def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] =
     if kind == "string_type" and isinstance(error["input"], int | float):
         hint = "; put it in quotes"
     return f"expected {expected}, found {found}{hint}"
+
+
+def _constant(location: Location, data: Any, root: type[BaseModel]) -> str | None:
+    """Return the constant that an earlier key has become, for a message. None: the key is no earlier one."""
+    kind, key = _plain(_kind_at(location[:-1], data, root)), str(location[-1])
+    if kind is RouteConfig and key in QueuePolicy.__class_vars__:
+        kind = QueuePolicy
+    if not (isinstance(kind, type) and issubclass(kind, Settings) and key in kind.__class_vars__):
+        return None
+    value = getattr(kind, key)
+    return described(value) if value is not None else "null"
 
 
 def _mapping(location: Location, data: Any, root: type[BaseModel]) -> str:

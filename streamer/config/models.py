@@ -6,7 +6,7 @@ expected; `streamer.config.messages` adds what was found.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -37,49 +37,48 @@ from streamer.config.types import (
     Section,
     SingleAuthority,
     Size,
-    TopicResource,
     expected,
     too_small,
 )
-from streamer.transports.base import LARGEST_FACTOR, LONGEST_S
+from streamer.transports.base import LONGEST_S
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 from streamer.uprotocol.well_known import DEAD_LETTERS
 
-POLICY_KEYS = ("queue", "topics", "window", "flow_window", "absent_s", "lower_share", "rate", "rate_per_authority", "retry")
+POLICY_KEYS = ("queue", "topics", "window", "flow_window", "absent_s", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
 
 
 class QueueBounds(Section):
-    """The bounds of a queue, and what happens at a bound."""
+    """The bounds of a queue."""
 
     messages: Count = 10_000
     """Messages that may queue."""
     bytes: Size = 64 * MIB
     """Bytes that messages may queue."""
-    on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
-    """backpressure: the source waits; reject: the new message fails; evict: a queued one does, the lowest priority first."""
 
 
 class QueueConfig(QueueBounds):
-    """The queue of a route."""
+    """The queue of a route, and what happens at a bound."""
 
+    on_full: Literal["backpressure", "reject", "evict"] = "backpressure"
+    """backpressure: the source waits; reject: the new message fails; evict: a queued one does, the lowest priority first."""
     stalled_factor: Annotated[int, Field(ge=0)] = 10
     """With a journal and backpressure: messages whose receiver or endpoint is away have additional room, up to so many times
     the bounds, before the source has to wait."""
     per_authority: Annotated[float, Field(gt=0, le=1)] | None = None
     """The part of the queue that one source authority may use; beyond it its messages are rejected. None: half with
     ``rate_per_authority``, else all."""
-    strangers: Annotated[float, Field(gt=0, le=1)] = 0.8
+    strangers: ClassVar[float] = 0.8
     """Where an endpoint lists authorities beside ``*``: once the queue is filled to this part, others are rejected."""
 
 
 class DeadLetterQueueConfig(QueueBounds):
     """The bounds for dead letters. At a bound the oldest is dropped."""
 
-    on_full: Literal["evict"] = "evict"
+    on_full: ClassVar[str] = "evict"
     """Dead letters never make a source wait, and the latest are the most useful."""
 
 
@@ -88,11 +87,11 @@ class RetryConfig(Section):
 
     initial_ms: Count = 500
     """The first wait."""
-    factor: Annotated[float, Field(ge=1, le=LARGEST_FACTOR)] = 2.0
+    factor: ClassVar[float] = 2.0
     """How much longer each wait is than the one before."""
     max_ms: Annotated[Count, Field(validate_default=True)] = 10_000
     """The longest wait."""
-    jitter: Annotated[float, Field(ge=0, le=1)] = 0.2
+    jitter: ClassVar[float] = 0.2
     """The random part of each wait: 0.2 means 20 % less to 20 % more."""
     attempts: Count = 10
     """After so many refusals the message becomes a dead letter."""
@@ -130,9 +129,8 @@ class QueuePolicy(Section):
     """Sends in flight per flow. 1 keeps the order even if the destination refuses a message in the middle of a flow."""
     absent_s: Annotated[float, Field(gt=0)] = 60
     """How long a message waits until somebody listens, on networks that know whether anybody does; at most for its TTL."""
-    lower_share: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """While several classes wait, the part of the bytes sent that is reserved for those below the highest one. The largest
-    value of an endpoint's routes applies."""
+    lower_share: ClassVar[float] = 0.1
+    """While several classes wait, the part of the bytes sent that is reserved for those below the highest one."""
     rate: RateConfig | None = None
     """How fast messages may leave over a route. Those that come faster wait in the queue; when it is full, ``on_full``
     applies."""
@@ -207,7 +205,9 @@ class RouteConfig(Section):
         """Give the route its name and its queue policy."""
         if not isinstance(raw, Mapping):
             return raw
-        route = {key: value for key, value in raw.items() if key not in POLICY_KEYS}
+        route = {
+            key: value for key, value in raw.items() if key not in POLICY_KEYS and not QueuePolicy.is_constant(key, value)
+        }
         own = {key: raw[key] for key in POLICY_KEYS if key in raw}
         if own:
             base = raw.get("queue_policy", QueuePolicy())
@@ -217,19 +217,20 @@ class RouteConfig(Section):
         return route
 
 
-class ReportRateConfig(RateConfig):
+class ReportRateConfig(Section):
     """How many failures of messages that no route took are reported, for each source authority and endpoint."""
 
-    messages: Annotated[float, Field(gt=0)] | None = 10
-    """Reports per second. None: any number."""
-    burst_s: Annotated[float, Field(ge=0.1)] = 10
+    messages: Annotated[float, Field(gt=0)] = 10
+    """Reports per second."""
+    bytes: ClassVar[None] = None
+    burst_s: ClassVar[float] = 10
     """After a pause, so many seconds' worth may be reported at once."""
 
 
 class DeadLetterConfig(Section):
     """Where undeliverable messages go."""
 
-    resource: TopicResource = DEAD_LETTERS
+    resource: ClassVar[int] = DEAD_LETTERS
     """The resource of the dead letter topic, ``//AUTHORITY/4/1/8001``."""
     endpoints: list[str] = [ORIGIN]
     """Where dead letters are published: ``origin`` (where the message came from) and names of endpoints."""
@@ -266,7 +267,7 @@ class RememberConfig(Section):
 
     ids: Count = 200_000
     """How many are remembered."""
-    seconds: Count = 600
+    seconds: ClassVar[int] = 600
     """How long they are remembered."""
 
 

@@ -2,7 +2,7 @@
 
 import re
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -61,7 +61,7 @@ class OtelSpansConfig(Section):
 
     sample: Annotated[float, Field(ge=0, le=1)] = 0.01
     """The part of the messages without a traceparent for which a span is sent. With a traceparent, its flag decides."""
-    queue: Annotated[int, Field(ge=1, le=100_000)] = 2048
+    queue: ClassVar[int] = 2048
     """Spans that may wait to be sent. Beyond that they are dropped and counted."""
 
 
@@ -76,7 +76,7 @@ class OtelConfig(Section):
     """PEM files for ``https``."""
     interval_s: Annotated[float, Field(ge=0.1)] = 60
     """How often metrics are sent. Spans are sent every five seconds, if that is sooner."""
-    timeout_s: Annotated[float, Field(ge=0.1, le=300)] = 10
+    timeout_s: ClassVar[float] = 10
     """How long a collector may take to answer."""
     attributes: dict[str, str] = {}
     """Attributes of the resource, beside service.name, service.instance.id, service.version and uprotocol.authority."""

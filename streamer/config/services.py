@@ -1,6 +1,6 @@
 """The sections of the configuration for the streamer's own services."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -21,7 +21,6 @@ from streamer.config.types import (
     at_least_one,
     expected,
 )
-from streamer.transports.base import LONGEST_S
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
@@ -48,7 +47,7 @@ class ExternalUsubscriptionConfig(Section):
     """Topics whose subscribers are followed."""
     subscribers: list[Entity] = []
     """Subscribers whose topics are followed."""
-    refresh_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 60
+    refresh_s: ClassVar[float] = 60
     """How often everything is fetched again, in addition to the notifications of changes."""
 
 
@@ -69,9 +68,9 @@ class UsubscriptionConfig(Section):
     those that are listed at endpoints whose network does not connect devices."""
     initial: bool | list[Pattern] = False
     """Whether a new subscriber gets the last message of its topic, or for which topics (patterns). Needs `utwin`."""
-    remote_timeout_s: Annotated[float, Field(ge=300, le=LONGEST_S)] = 300
+    remote_timeout_s: ClassVar[float] = 300
     """How long a Subscribe or Unsubscribe to another device waits for the answer before it is sent again."""
-    page: Count = 1000
+    page: ClassVar[int] = 1000
     """The most entries in one answer to a FetchSubscribers or FetchSubscriptions that names an offset."""
     max_answer_bytes: Size = MIB
     """The largest answer, with or without an offset. The rest is left to the next page; in version 4, which has no pages,
@@ -87,16 +86,16 @@ class UsubscriptionConfig(Section):
     """Subscriptions in total. A Subscribe beyond this bound, or one of the following, is refused with RESOURCE_EXHAUSTED."""
     max_subscriptions_per_authority: Count = 10_000
     """Subscriptions of all uEntities at one authority."""
-    max_subscriptions_per_subscriber: Count = 1000
+    max_subscriptions_per_subscriber: ClassVar[int] = 1000
     """Subscriptions of one uEntity; not for uSubscription services, which subscribe for their whole device."""
-    max_authorities_per_topic: Count = 64
+    max_authorities_per_topic: ClassVar[int] = 64
     """Authorities with subscribers of one topic, beside those that the configuration names: on an off-vehicle broker each
     gets a copy of a Publish."""
-    max_observers: Count = 10_000
+    max_observers: ClassVar[int] = 10_000
     """Observers, that is uEntities that are notified of changes of subscriptions, in total."""
-    max_observers_per_authority: Count = 1000
+    max_observers_per_authority: ClassVar[int] = 1000
     """Observers at one authority."""
-    max_observers_per_topic: Count = 64
+    max_observers_per_topic: ClassVar[int] = 64
     """Observers of one topic."""
     external: ExternalUsubscriptionConfig | None = None
     """A uSubscription service elsewhere that the streamer follows instead of running one. None: the service runs here."""
@@ -116,7 +115,7 @@ class UtwinConfig(Section):
     """Topics whose last message is kept. Beyond that, the authority that has the most forgets its oldest topic."""
     max_bytes: Size = 16 * MIB
     """Bytes of these messages; each counts as in a queue. Beyond that likewise."""
-    save_s: Annotated[float, Field(ge=1, le=LONGEST_S)] = 60
+    save_s: ClassVar[float] = 60
     """For how long a topic has to be quiet until its last message is written to the state file."""
     max_answer_bytes: Size = MIB
     """The largest answer. Topics that do not fit are answered with RESOURCE_EXHAUSTED."""
@@ -127,7 +126,7 @@ class ControlConfig(Section):
 
     allow: list[EntityPattern] = []
     """Patterns of uEntities (resource 0) that may pause and resume over uProtocol. Empty: nobody."""
-    max_rules: Count = 100
+    max_rules: ClassVar[int] = 100
     """Pause rules that one uEntity may have added."""
     http: Literal["loopback", "any"] = "loopback"
     """From where changes over HTTP are accepted: this machine, or anywhere. Both need the token or a certificate."""

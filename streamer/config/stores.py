@@ -1,7 +1,8 @@
 """The sections of the configuration for the files on disk: the journal, its dead letters, and the traces."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -46,13 +47,8 @@ class JournalConfig(Section):
         return self.path.with_name(f"{self.path.stem}-{name}")
 
 
-class RejectedStoreConfig(Section):
-    """How many dead letters the journal keeps of messages that were never accepted, beside those of accepted ones."""
-
-    messages: Count = 5000
-    """In number."""
-    bytes: Size = 16 * MIB
-    """In bytes."""
+REJECTED_MESSAGES, REJECTED_BYTES = 5000, 16 * MIB
+"""How many dead letters of messages that were never accepted the journal keeps: anybody can cause them."""
 
 
 class DeadLetterStoreConfig(Section):
@@ -62,13 +58,12 @@ class DeadLetterStoreConfig(Section):
     """In number."""
     bytes: Size = 64 * MIB
     """In bytes; at most a quarter of the journal."""
-    rejected: RejectedStoreConfig = RejectedStoreConfig()
-    """Bounds for letters of messages that were never accepted, apart from the others because anybody can cause them."""
+    rejected: ClassVar[Mapping[str, int]] = {"messages": REJECTED_MESSAGES, "bytes": REJECTED_BYTES}
 
     def bounds(self, journal_bytes: int) -> tuple[int, int, int, int]:
         """Return the bounds in a journal of this size: messages and bytes; messages and bytes of never accepted ones."""
-        share, rejected = journal_bytes // _LETTERS_SHARE, self.rejected
-        return self.messages, min(self.bytes, share), rejected.messages, min(rejected.bytes, share // 4)
+        share = journal_bytes // _LETTERS_SHARE
+        return self.messages, min(self.bytes, share), REJECTED_MESSAGES, min(REJECTED_BYTES, share // 4)
 
 
 class TraceConfig(Section):

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -18,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from streamer.transports.base import Settings
 from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 
@@ -225,7 +225,7 @@ PartitionName = Annotated[str, AfterValidator(_partition)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
-class Section(BaseModel):
+class Section(Settings):
     """A part of the configuration: frozen, no unknown keys, no silent conversion of types."""
 
     model_config = ConfigDict(
@@ -237,6 +237,12 @@ class Section(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def is_constant(cls, key: str, value: Any) -> bool:
+        if isinstance(value, str) and (match := _SIZE.fullmatch(value)) and match[2] in _UNITS:
+            value = _size(value)
+        return super().is_constant(key, value)
 
 
 class RateConfig(Section):

@@ -19,7 +19,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamer.clock import SystemClock
 from streamer.transports.certificates import CertificateFile as CertificateFile  # noqa: PLC0414
@@ -135,6 +135,28 @@ BACKLOG_BYTES = 16 * 1024 * 1024
 """The bound on received messages that are in no queue yet, before a transport is paused (`delivery.inbound.receiving`)."""
 
 
+class Settings(BaseModel):
+    """A mapping of the configuration file. Its class variables are earlier keys whose value is a constant now.
+
+    A file that still has such a key is accepted if it gives the constant itself; every other value is refused as an unknown
+    key, with a text that names the constant.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_constants(cls, raw: Any) -> Any:
+        """Leave out the earlier keys that say what is so anyway."""
+        if not isinstance(raw, Mapping) or cls.__class_vars__.isdisjoint(raw):
+            return raw
+        return {key: value for key, value in raw.items() if not cls.is_constant(key, value)}
+
+    @classmethod
+    def is_constant(cls, key: str, value: Any) -> bool:
+        """Return whether a key is an earlier one, with the value that is its constant."""
+        constant = getattr(cls, key) if key in cls.__class_vars__ else ...
+        return bool(value == constant) and isinstance(value, bool) == isinstance(constant, bool)
+
+
 class ListenerOptions(BaseModel):
     """Limits on listeners. Beyond them, the transport raises RESOURCE_EXHAUSTED (uP-L1)."""
 
@@ -146,7 +168,7 @@ class ListenerOptions(BaseModel):
     """Listeners on one filter."""
 
 
-class TransportOptions(BaseModel):
+class TransportOptions(Settings):
     """The base of every transport's ``Options``: the ``options`` of an endpoint in the configuration file.
 
     Its fields are the keys; its properties tell the streamer about the network before there is a connection. The text below

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamer.admin.otel import push
 from streamer.admin.otel.push import read_headers
 from streamer.config.models import Config
+from streamer.config.push import OtelConfig, OtelSpansConfig
 from streamer.daemon import Daemon
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryReceived, MemoryTransport
@@ -24,6 +25,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.certificates import write_certificates
+from tests.constants import with_constants
 from tests.otel_collector import Collector, attributes, listening
 from tests.ports import free_port
 from tests.waiting import until
@@ -45,7 +47,9 @@ def configuration(endpoint: str, **otel: Any) -> Config:
             },
             "routes": [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}],
             "metrics": {"listen": "127.0.0.1:0"},
-            "otel": {"endpoint": endpoint, "interval_s": 0.1, "timeout_s": 0.7, "spans": {"sample": 0}, **otel},
+            "otel": with_constants(
+                OtelConfig, **{"endpoint": endpoint, "interval_s": 0.1, "timeout_s": 0.7, "spans": {"sample": 0}, **otel}
+            ),
         }
     )
 
@@ -235,7 +239,7 @@ async def test_a_collector_that_is_slow_costs_spans_and_no_message() -> None:
         return await take(request)
 
     collector.take = slowly  # type: ignore[method-assign]
-    options = {"spans": {"sample": 0, "queue": 10}, "timeout_s": 60, "metrics": False}
+    options = {"spans": with_constants(OtelSpansConfig, sample=0, queue=10), "timeout_s": 60, "metrics": False}
     async with listening(collector), running(configuration(collector.endpoint, **options)) as it:
         assert isinstance(it.cloud, MemoryTransport)
         it.publish()

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from streamer.config.models import Config
+from streamer.config.services import UsubscriptionConfig
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.services.host import ServiceHost, entities
@@ -27,6 +28,7 @@ from streamer.uprotocol.protobuf import message_from_proto, message_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
+from tests.constants import with_constants
 from tests.fault.services_model import LOCAL, OWN, PAGE
 
 PROVIDER = "//dev1/A8000/2/0"
@@ -164,12 +166,13 @@ def _config(path: str | None) -> Config:
             "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},
             "routes": [],
             "state": {"path": path},
-            "usubscription": {
-                "local": sorted(LOCAL),
-                "page": PAGE,
-                "subscribe": [{"from": EVERYBODY, "topics": ["//*/FFFFFFFF/FF/FFFF"]}],
-                "fetch": [EVERYBODY],
-            },
+            "usubscription": with_constants(
+                UsubscriptionConfig,
+                local=sorted(LOCAL),
+                page=PAGE,
+                subscribe=[{"from": EVERYBODY, "topics": ["//*/FFFFFFFF/FF/FFFF"]}],
+                fetch=[EVERYBODY],
+            ),
             "control": {"allow": [EVERYBODY]},
             "multicast": [{"provider": PROVIDER, "broadcast": BROADCAST, "partitions": PARTITIONS}],
         }

@@ -45,7 +45,7 @@ WAITS = pytest.mark.parametrize("wait", [link_is_down, receiver_refuses, nobody_
 
 def harness_for(wait: Wait) -> RouterHarness:
     if wait is queue_is_full:
-        return RouterHarness(configuration(queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}}))
+        return RouterHarness(configuration(queue_policy={"queue": {"messages": 1}}))
     return RouterHarness(unconfirmed_s=10 if wait is nobody_listens else 0)
 
 

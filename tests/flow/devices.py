@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.config.models import Config
+from streamer.config.services import UsubscriptionConfig
 from streamer.delivery.router import Router
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext, UTransport
@@ -21,6 +22,7 @@ from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
+from tests.constants import with_constants
 from tests.flow.uentities import Client, RemoteService
 from tests.transport_events import StateEvents
 
@@ -108,7 +110,9 @@ class Device:
             },
             "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
             "state": {"path": str(devices.folder / f"{self.authority}.db")},
-            "usubscription": {"local": [f"dev{number}"], "subscribe": PEERS} | usubscription,
+            "usubscription": with_constants(
+                UsubscriptionConfig, **{"local": [f"dev{number}"], "subscribe": PEERS} | usubscription
+            ),
         } | devices.changes
         self.config = Config.model_validate(self.raw)
         self.near, self.far = (

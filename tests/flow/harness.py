@@ -49,7 +49,7 @@ def configuration(**changes: Any) -> Config:
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "cloud", "to": "vehicle"},
         ],
-        "queue_policy": {"retry": {"jitter": 0}},
+        "queue_policy": {},
     }
     return Config.model_validate(raw | changes)
 

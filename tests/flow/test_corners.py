@@ -104,7 +104,7 @@ async def test_while_a_commit_hangs_delivered_messages_are_acknowledged_and_forg
 
 
 async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothing() -> None:
-    config = three_networks(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}}, routes=BOTH)
+    config = three_networks(queue_policy={"queue": {"messages": 1}}, routes=BOTH)
     async with RouterHarness(config) as harness:
         for name in ("cloud", "phone"):
             harness.transports[name].is_withholding = True
@@ -124,7 +124,7 @@ async def test_a_message_that_expires_at_the_head_of_the_backlog_holds_up_nothin
 
 
 async def test_an_ingress_goes_on_when_its_whole_backlog_has_expired() -> None:
-    async with RouterHarness(configuration(queue_policy={"retry": {"jitter": 0}, "queue": {"messages": 1}})) as harness:
+    async with RouterHarness(configuration(queue_policy={"queue": {"messages": 1}})) as harness:
         calls: list[str] = []
         harness.transports["vehicle"].set_receiving = (  # type: ignore[method-assign]
             lambda is_receiving: calls.append("resume" if is_receiving else "pause")

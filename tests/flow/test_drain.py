@@ -143,7 +143,7 @@ async def test_what_may_have_arrived_at_an_endpoint_that_is_removed_becomes_a_de
 
 async def test_what_may_have_arrived_and_is_evicted_from_a_full_queue_becomes_a_dead_letter() -> None:
     queue = {"messages": 1, "on_full": "evict"}
-    async with RouterHarness(configuration(queue_policy={"queue": queue, "retry": {"jitter": 0}})) as harness:
+    async with RouterHarness(configuration(queue_policy={"queue": queue})) as harness:
         send_unconfirmed(harness)
         harness.transports["cloud"].lose_link()
         harness.arrive("vehicle", harness.speed(b"younger"))

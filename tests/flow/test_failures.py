@@ -91,7 +91,7 @@ def assert_answered_with_raised_priority(harness: RouterHarness, request: UMessa
 
 
 async def test_unknown_when_a_transport_raises_an_error_that_is_not_a_send_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configuration(queue_policy={"retry": {"attempts": 1, "jitter": 0}})
+    config = configuration(queue_policy={"retry": {"attempts": 1}})
     async with RouterHarness(config) as harness:
 
         def broken(parcels: object, done: object) -> None:
@@ -113,7 +113,7 @@ async def test_internal_when_the_destination_fails_for_good() -> None:
 
 
 async def test_dead_letter_has_the_message_the_reason_the_route_and_the_attempts() -> None:
-    config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500, "jitter": 0}})
+    config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 500}})
     async with RouterHarness(config) as harness:
         harness.transports["cloud"].refuse = lambda message: (
             None if message.attributes.source == DEAD_LETTERS else RefusedError(UCode.RESOURCE_EXHAUSTED, "quota")

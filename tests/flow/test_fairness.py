@@ -2,9 +2,10 @@
 
 import pytest
 
-from streamer.config.models import Config
+from streamer.config.models import Config, QueuePolicy
 from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.uri import UUri
+from tests.constants import with_constants
 from tests.flow.harness import VEHICLE_APP, RouterHarness, configuration
 
 HONEST = UUri("backend", 1, 1, 0x8000)
@@ -59,7 +60,9 @@ async def test_what_is_large_does_not_take_more_than_the_share_of_the_lower_clas
 
 
 async def test_without_a_share_the_highest_class_goes_strictly_first() -> None:
-    async with RouterHarness(configuration(queue_policy=ONE_AT_A_TIME | {"lower_share": 0})) as harness:
+    async with RouterHarness(
+        configuration(queue_policy=with_constants(QueuePolicy, **ONE_AT_A_TIME, lower_share=0))
+    ) as harness:
         urgent = [harness.notify(b"6", VEHICLE_APP, FLOOD, priority=UPriority.CS6) for _ in range(100)]
         normal = [harness.notify(b"1", VEHICLE_APP, HONEST) for _ in range(100)]
         first = await sent_one_by_one(harness, [*normal, *urgent], 101)

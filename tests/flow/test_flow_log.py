@@ -59,7 +59,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Said:
 
 
 async def test_a_dead_letter_has_a_line_with_what_is_needed_to_find_it(said: Said) -> None:
-    config = configuration(queue_policy={"retry": {"jitter": 0, "attempts": 3, "initial_ms": 1, "max_ms": 1}})
+    config = configuration(queue_policy={"retry": {"attempts": 3, "initial_ms": 1, "max_ms": 1}})
     async with RouterHarness(config) as router:
         router.transports["cloud"].refuse = lambda message: RefusedError(UCode.INTERNAL, "no\nroom")
         message = router.notify(b"a secret")

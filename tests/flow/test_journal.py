@@ -61,7 +61,7 @@ async def test_the_source_of_a_message_that_fails_is_acknowledged_once_its_dead_
     tmp_path: Path, why: str
 ) -> None:
     """Else a kill in between would leave neither the message nor the letter."""
-    path, policy = tmp_path / "j.db", {"queue": {"messages": 1, "on_full": "reject"}, "retry": {"jitter": 0}}
+    path, policy = tmp_path / "j.db", {"queue": {"messages": 1, "on_full": "reject"}}
     async with journaled_run(path, queue_policy=policy) as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
         if why == "refused":

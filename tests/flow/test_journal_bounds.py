@@ -57,7 +57,7 @@ async def test_a_message_without_room_in_the_journal_keeps_the_rest_of_its_flow_
 
 @pytest.mark.parametrize(("policy", "kept"), [("reject", "oldest"), ("evict", "newest")])
 async def test_a_full_journal_follows_the_policy_of_the_route(tmp_path: Path, policy: str, kept: str) -> None:
-    queue_policy = {"queue": {"on_full": policy}, "window": 1, "retry": {"jitter": 0}}
+    queue_policy = {"queue": {"on_full": policy}, "window": 1}
     async with journaled_run(tmp_path / "j.db", max_bytes=8 * 1024, queue_policy=queue_policy) as run:
         run.hold()
         messages = [order(run.harness, bytes([number]) * 1000) for number in range(20)]
@@ -126,7 +126,7 @@ async def test_a_payload_that_was_lost_on_the_disk_holds_up_none_behind_it(tmp_p
 
 
 async def test_held_messages_take_no_room_from_those_that_move(tmp_path: Path) -> None:
-    queue_policy = {"queue": {"messages": 10, "stalled_factor": 3}, "retry": {"jitter": 0}}
+    queue_policy = {"queue": {"messages": 10, "stalled_factor": 3}}
     async with journaled_run(tmp_path / "j.db", queue_policy=queue_policy) as run:
         harness = run.harness
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
@@ -143,7 +143,7 @@ async def test_held_messages_take_no_room_from_those_that_move(tmp_path: Path) -
 
 
 async def test_a_held_flow_holds_up_no_other(tmp_path: Path) -> None:
-    async with journaled_run(tmp_path / "j.db", queue_policy={"queue": {"messages": 10}, "retry": {"jitter": 0}}) as run:
+    async with journaled_run(tmp_path / "j.db", queue_policy={"queue": {"messages": 10}}) as run:
         harness = run.harness
         harness.transports["vehicle"].set_presence(ORDERS, VEHICLE_APP, Presence.UNKNOWN)
         for number in range(50):
@@ -163,7 +163,7 @@ async def test_an_endpoint_that_is_away_holds_up_no_other(tmp_path: Path) -> Non
             "cloud": {"transport": "memory", "authorities": ["*"]},
         },
         "routes": [{"from": "cloud", "to": "vehicle"}, {"from": "cloud", "to": "phone"}],
-        "queue_policy": {"queue": {"messages": 10}, "retry": {"jitter": 0}},
+        "queue_policy": {"queue": {"messages": 10}},
     }
     async with journaled_run(tmp_path / "j.db", **changes) as run:
         harness = run.harness

@@ -97,7 +97,7 @@ class Traffic(RuleBasedStateMachine):
                 "queue": {"messages": messages, "on_full": self.on_full},
                 "window": 4,
                 "flow_window": self.flow_window,
-                "retry": {"initial_ms": 100, "factor": 2, "max_ms": 400, "jitter": 0, "attempts": 3},
+                "retry": {"initial_ms": 100, "max_ms": 400, "attempts": 3},
             },
             dead_letter={"queue": {"messages": 100_000}},
         )

@@ -269,7 +269,7 @@ async def test_invented_authorities_share_one_pace_beyond_a_number() -> None:
 async def test_a_message_that_waits_for_room_is_counted_once() -> None:
     config = configuration(
         permissions={"endpoints": {"cloud": {"rules": [{"allow": {"rate": {"messages": 3, "burst_s": 1}}}]}, "vehicle": {}}},
-        queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}},
+        queue_policy={"queue": {"messages": 1}},
     )
     async with RouterHarness(config) as h:
         h.transports["vehicle"].lose_link()

@@ -132,7 +132,7 @@ async def test_one_that_cannot_go_now_stays_the_letter_of_a_message_that_was_acc
     """What was never accepted, anybody may push out."""
     path = tmp_path / "j.db"
     queue = {"messages": 20, "on_full": on_full, "per_authority": 0.1 if why == "share" else None}
-    async with journaled_run(path, queue_policy={"queue": queue, "retry": {"jitter": 0}}) as run:
+    async with journaled_run(path, queue_policy={"queue": queue}) as run:
         vehicle, harness = run.harness.transports["vehicle"], run.harness
         vehicle.refuse = never
         ids = set()
@@ -169,7 +169,7 @@ async def test_one_that_cannot_go_now_stays_the_letter_of_a_message_that_was_acc
 
 async def test_those_of_a_flow_go_in_the_order_in_which_they_failed_also_if_only_a_later_one_fits(tmp_path: Path) -> None:
     queue = {"messages": 1000, "bytes": 20_000}
-    async with journaled_run(tmp_path / "j.db", queue_policy={"queue": queue, "retry": {"jitter": 0}}) as run:
+    async with journaled_run(tmp_path / "j.db", queue_policy={"queue": queue}) as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
         vehicle.refuse = never
         large, small, last = (order(harness, text) for text in (b"1" * 9000, b"2", b"3" * 9000))
@@ -231,7 +231,7 @@ async def test_a_letter_goes_in_the_transaction_in_which_its_message_is_written(
 
 async def test_one_that_is_purged_while_it_waits_is_not_sent(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
-    async with journaled_run(path, queue_policy={"queue": {"messages": 1}, "retry": {"jitter": 0}}) as run:
+    async with journaled_run(path, queue_policy={"queue": {"messages": 1}}) as run:
         vehicle = run.harness.transports["vehicle"]
         vehicle.refuse = never
         for text in (b"first", b"second"):

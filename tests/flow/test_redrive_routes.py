@@ -108,7 +108,7 @@ async def test_a_message_that_is_refused_before_any_route_has_it_has_a_letter_fo
 ) -> None:
     """One patient queue is full, and the backlog as well."""
     monkeypatch.setattr(ingress, "_MAX_BACKLOG_MESSAGES", 0)
-    policy = {"queue": {"messages": 1, "stalled_factor": 0}, "retry": {"jitter": 0}}
+    policy = {"queue": {"messages": 1, "stalled_factor": 0}}
     async with journaled_run(tmp_path / "j.db", ("cloud",), endpoints=MIXED, routes=TO_BOTH, queue_policy=policy) as run:
         harness, phone = run.harness, run.harness.transports["phone"]
         phone.is_withholding = True

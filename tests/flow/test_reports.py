@@ -2,9 +2,11 @@
 
 import pytest
 
+from streamer.config.models import ReportRateConfig
 from streamer.uprotocol.message import UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.constants import with_constants
 from tests.flow.harness import (
     CLIMATE,
     CLOUD_APP,
@@ -89,7 +91,7 @@ async def test_what_a_stranger_causes_is_not_much_larger_than_what_it_sent() -> 
 
 
 async def test_reports_have_a_rate_for_each_source_authority() -> None:
-    config = configuration(dead_letter={"report_rate": {"messages": 5, "burst_s": 4}})
+    config = configuration(dead_letter={"report_rate": with_constants(ReportRateConfig, messages=5, burst_s=4)})
     async with RouterHarness(config) as harness:
         strange = UUri("veh1", 0xEE, 1, 0)
         asked = [harness.ask(source=strange, method=CLIMATE._replace(resource=number)) for number in range(1, 1001)]
@@ -104,7 +106,7 @@ async def test_reports_have_a_rate_for_each_source_authority() -> None:
 
 
 async def test_invented_authorities_have_no_more_than_their_share_of_reports() -> None:
-    config = configuration(dead_letter={"report_rate": {"messages": 1, "burst_s": 2}})
+    config = configuration(dead_letter={"report_rate": with_constants(ReportRateConfig, messages=1, burst_s=2)})
     async with RouterHarness(config) as harness:
         invented = [CLOUD_APP._replace(authority=f"invented-{number}") for number in range(2000)]
         harness.arrive("cloud", *(bad_request(harness.ask(source=source)) for source in invented))
@@ -112,7 +114,7 @@ async def test_invented_authorities_have_no_more_than_their_share_of_reports() -
 
 
 async def test_reports_about_accepted_messages_have_no_rate() -> None:
-    config = configuration(dead_letter={"report_rate": {"messages": 1, "burst_s": 1}})
+    config = configuration(dead_letter={"report_rate": with_constants(ReportRateConfig, messages=1, burst_s=1)})
     async with RouterHarness(config) as harness:
         harness.transports["vehicle"].lose_link()
         harness.arrive("cloud", *(harness.ask(ttl=100) for _ in range(50)))

@@ -6,18 +6,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import Exposition
-from streamer.config.models import Config
+from streamer.config.models import Config, ReportRateConfig
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, Unwanted
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
+from tests.constants import with_constants
 from tests.flow.harness import CLOUD_APP, RouterHarness, configuration, three_networks
 
 PHONE_APP = UUri("phone1", 0xF, 1, 0)
 PHONE_TOPIC = UUri("phone1", 0xF, 1, 0x8000)
 STRANGER_TOPIC = UUri("stranger", 0xF, 1, 0x8000)
 BOTH_WAYS = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
-NONE = {"messages": 0.001, "burst_s": 0.1}  # next to no reports, so that some are suppressed
+NONE = with_constants(ReportRateConfig, messages=0.001, burst_s=0.1)  # next to no reports, so that some are suppressed
 
 
 def config(*routes: dict[str, Any], phone: bool = True) -> Config:

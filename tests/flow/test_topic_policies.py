@@ -23,7 +23,7 @@ OTHER = UUri("veh1", 0xA8000, 2, 0x8A51)
 
 
 def policy(*topics: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"queue_policy": {"retry": {"jitter": 0}, "topics": list(topics), **more}}
+    return {"queue_policy": {"topics": list(topics), **more}}
 
 
 def latest(topic: UUri = SPEED) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 The test plays that service. The daemon can be stopped and started at any point.
 """
 
-import pytest
-
 from streamer.services.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
@@ -34,12 +32,6 @@ async def test_remote_requests_have_a_ttl_of_five_minutes(app: Client, remote: R
     await subscribed(app, remote)
     await app.unsubscribe(REMOTE_TOPIC)
     assert [ttl_ms(await remote.next(number)) >= FIVE_MINUTES_MS for number in (1, 2)] == [True, True]
-
-
-@pytest.mark.parametrize("wanted_s", [299, 0, -1])
-async def test_less_than_five_minutes_cannot_be_configured(devices: Devices, wanted_s: int) -> None:
-    with pytest.raises(ValueError, match="remote_timeout_s"):
-        await devices.device(2, remote_timeout_s=wanted_s)
 
 
 async def test_unanswered_subscribe_is_repeated_for_ever_and_not_before_its_time(

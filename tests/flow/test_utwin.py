@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from streamer.config.services import UtwinConfig
 from streamer.services import utwin
 from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
@@ -17,6 +18,7 @@ from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.constants import with_constants
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import Client
 from tests.waiting import until
@@ -28,7 +30,7 @@ ROUTES = [{"from": "near", "to": "far", "publish": ["//dev1/FFFFFFFF/FF/FFFF"]},
 
 
 async def started(devices: Devices, **utwin: Any) -> Device:
-    devices.changes = {"utwin": utwin, "routes": ROUTES}
+    devices.changes = {"utwin": with_constants(UtwinConfig, **utwin), "routes": ROUTES}
     return await devices.device(1, subscribe=[{"from": "//phone/C/1/0", "topics": [str(SPEED)]}])
 
 

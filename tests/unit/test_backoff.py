@@ -5,12 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.backoff import RECONNECT_STEPS, Backoff, wait_s
-from streamer.config.models import RetryConfig
 
 retries = st.builds(
-    lambda initial, factor, more, jitter: RetryConfig(
-        initial_ms=initial, factor=factor, max_ms=initial + more, jitter=jitter
-    ),
+    lambda initial, factor, more, jitter: Backoff(initial, factor, initial + more, jitter),
     st.integers(1, 10_000),
     st.floats(1, 10),
     st.integers(0, 100_000),
@@ -20,23 +17,23 @@ chances = st.floats(0, 1, exclude_max=True)
 
 
 def test_waits_double_up_to_their_bound() -> None:
-    retry = RetryConfig(jitter=0)
+    retry = Backoff(jitter=0)
     assert [wait_s(retry, attempts, 0.9) for attempts in range(1, 8)] == [0.5, 1, 2, 4, 8, 10, 10]
 
 
 @pytest.mark.parametrize(("chance", "expected"), [(0.0, 0.4), (0.5, 0.5), (0.75, 0.55)])
 def test_jitter_spreads_to_both_sides(chance: float, expected: float) -> None:
-    assert wait_s(RetryConfig(jitter=0.2), 1, chance) == pytest.approx(expected)
+    assert wait_s(Backoff(jitter=0.2), 1, chance) == pytest.approx(expected)
 
 
 @given(retries, st.integers(1, 10_000), chances)
-def test_wait_stays_within_bound_and_jitter(retry: RetryConfig, attempts: int, chance: float) -> None:
+def test_wait_stays_within_bound_and_jitter(retry: Backoff, attempts: int, chance: float) -> None:
     wait = wait_s(retry, attempts, chance)
     assert retry.initial_ms * (1 - retry.jitter) / 1001 <= wait <= retry.max_ms * (1 + retry.jitter) / 999
 
 
 @given(retries, st.integers(1, 200), chances)
-def test_wait_never_shrinks_with_more_attempts(retry: RetryConfig, attempts: int, chance: float) -> None:
+def test_wait_never_shrinks_with_more_attempts(retry: Backoff, attempts: int, chance: float) -> None:
     assert wait_s(retry, attempts + 1, chance) >= wait_s(retry, attempts, chance)
 
 

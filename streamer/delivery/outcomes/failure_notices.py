@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from streamer.clock import Clock
 from streamer.config.checks import ORIGIN
-from streamer.config.models import Config, QueueBounds, QueueConfig, QueuePolicy
-from streamer.config.types import RateConfig
+from streamer.config.models import Config, QueueBounds, QueueConfig, QueuePolicy, ReportRateConfig
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.lanes.lane import Delivery, LaneOwner
 from streamer.delivery.lanes.queue import RouteQueue
@@ -44,7 +43,7 @@ class NoticeOptions:
     endpoints: tuple[str, ...]
     queue: QueueBounds
     policy: QueuePolicy
-    report_rate: RateConfig | None = None
+    report_rate: ReportRateConfig | None = None
 
     @classmethod
     def of(cls, config: Config) -> "NoticeOptions":
@@ -236,5 +235,5 @@ class FailureNotices:
         return [everything_at(authority) for authority in named or (ANY_AUTHORITY,)]
 
 
-def _rates(rate: RateConfig | None) -> ByKey[Pace] | None:
+def _rates(rate: ReportRateConfig | None) -> ByKey[Pace] | None:
     return None if rate is None else ByKey(lambda: Pace(rate.messages, rate.bytes, rate.burst_s), _MAX_RATES)

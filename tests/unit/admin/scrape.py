@@ -49,7 +49,7 @@ class Scrape:
 
 async def played() -> RouterHarness:
     """A router after some of everything."""
-    harness = RouterHarness(configuration(queue_policy={"retry": {"jitter": 0, "attempts": 2}}))
+    harness = RouterHarness(configuration(queue_policy={"retry": {"attempts": 2}}))
     await harness.router.start()
     cloud = harness.transports["cloud"]
     cloud.refuse = lambda message: {

@@ -18,6 +18,7 @@ from streamer.admin.otel.session import CollectorAnswer
 from streamer.admin.otel.spans import Spans
 from streamer.cli.main import main
 from streamer.config.push import OtelConfig, OtelSpansConfig
+from tests.constants import with_constants
 from tests.flow.harness import RouterHarness
 from tests.ports import free_port
 from tests.unit.admin.daemon import running
@@ -28,7 +29,8 @@ async def nothing() -> list[Any]:
 
 
 def pushing(spans: Spans | None = None, collect: Collect = nothing, **options: Any) -> Push:
-    return Push(OtelConfig(endpoint="http://127.0.0.1:9", spans=OtelSpansConfig(), **options), "gw", collect, spans, 0)
+    config = with_constants(OtelConfig, endpoint="http://127.0.0.1:9", spans=OtelSpansConfig(), **options)
+    return Push(config, "gw", collect, spans, 0)
 
 
 def test_a_pause_that_a_collector_asks_for_holds_for_everything() -> None:

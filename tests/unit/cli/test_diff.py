@@ -234,11 +234,6 @@ PLANTED = {
             "on_full: reject instead of backpressure",
         ],
     ),
-    "dead letter topic": Planted(
-        lambda raw: raw.update(dead_letter={"resource": 0x8002}),
-        {"settings"},
-        ["dead_letter.resource: 32770 instead of 32769"],
-    ),
     "journal": Planted(
         lambda raw: raw["journal"].update(max_bytes="2GiB"), {"settings"}, ["journal.max_bytes: changed; restart to use it"]
     ),

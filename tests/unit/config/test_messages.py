@@ -51,9 +51,9 @@ def said(data: dict[str, Any], found: Any = "there") -> tuple[tuple[str | int, .
         (
             {"control": []},
             ("control",),
-            "expected a mapping with the keys allow, max_rules, http, http_token_file, found there",
+            "expected a mapping with the keys allow, http, http_token_file, found there",
         ),
-        ({"usubscription": False}, ("usubscription",), "expected null or a mapping of keys, found there"),
+        ({"usubscription": False}, ("usubscription",), "expected null or a mapping with the keys local, initial, "),
         (
             {"routes": [{"from": "vehicle", "to": "cloud", "rate": 7}]},
             ("routes", 0, "rate"),

@@ -41,7 +41,7 @@ def test_what_is_appended_is_no_part_of_the_address_of_a_collector(endpoint: str
     [
         {"tls": {"cert_file": "a.pem"}},
         {"spans": {"sample": 1.1}},
-        {"spans": {"queue": 0}},
+        {"spans": {"queue": 1}},
         {"interval_s": 0},
         {"headers": {"Authorization": "x"}},
     ],
@@ -59,9 +59,3 @@ def test_without_all_of_opentelemetry_it_is_said_how_to_install_it(missing: str,
         )
     monkeypatch.setattr(push, "OTEL_MODULES", ("json", "json.decoder"))
     assert OtelConfig(endpoint="http://c").endpoint == "http://c"
-
-
-def test_the_topic_of_the_status_is_not_that_of_the_dead_letters() -> None:
-    assert "dead_letter.resource" in mistakes(status={}, dead_letter={"resource": 0x8002})
-    raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
-    assert Config.model_validate(raw | {"dead_letter": {"resource": 0x8002}}).dead_letter.resource == 0x8002

@@ -11,6 +11,7 @@ from streamer.routing.outcome import Failure
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import Options, UMessage, UPriority, publish
 from streamer.uprotocol.uri import UUri
+from tests.constants import with_constants
 
 NOW_MS = 1_700_000_000_000
 
@@ -27,7 +28,7 @@ def message(
 
 
 def queue_policy(**keys: Any) -> QueuePolicy:
-    return QueuePolicy.model_validate({"retry": {"jitter": 0}} | keys)
+    return with_constants(QueuePolicy, **keys)
 
 
 class FakeOwner:

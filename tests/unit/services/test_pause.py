@@ -18,6 +18,7 @@ from streamer.uprotocol.protobuf import uri_from_proto
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.constants import with_constants
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.pause_harness import (
     ACCESS,
@@ -185,7 +186,7 @@ async def test_patterns_of_the_configuration_are_allowed_until_a_reload_says_oth
 
 
 async def test_one_uentity_cannot_take_all_the_rules(tmp_path: Path) -> None:
-    harness = PauseHarness(tmp_path / "state.db", ControlConfig(max_rules=3))
+    harness = PauseHarness(tmp_path / "state.db", with_constants(ControlConfig, max_rules=3))
     topics = [SPEED._replace(resource=0x9000 + number) for number in range(4)]
     for topic in topics[:3]:
         assert (await harness.ask(PAUSE, pause_request(topic))).attributes.commstatus is None
@@ -203,10 +204,10 @@ async def test_one_uentity_cannot_take_all_the_rules(tmp_path: Path) -> None:
 
 
 async def test_a_reload_takes_another_number_of_rules(tmp_path: Path) -> None:
-    harness = PauseHarness(tmp_path / "state.db", ControlConfig(max_rules=1))
+    harness = PauseHarness(tmp_path / "state.db", with_constants(ControlConfig, max_rules=1))
     assert (await harness.ask(PAUSE, pause_request(SPEED))).attributes.commstatus is None
     failure(await harness.ask(PAUSE, pause_request(DOORS)), UCode.RESOURCE_EXHAUSTED)
-    harness.service.use(ControlConfig(max_rules=2), ACCESS)
+    harness.service.use(with_constants(ControlConfig, max_rules=2), ACCESS)
     assert (await harness.ask(PAUSE, pause_request(DOORS))).attributes.commstatus is None
 
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from streamer.config.models import QueueConfig
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.lanes.quotas import Quotas
 from streamer.delivery.stats import RouteStats
 from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri
+from tests.constants import with_constants
 from tests.unit.delivery.messages import NOW_MS, FakeOwner, push, queue_policy
 
 ONE = {"messages": 1, "burst_s": 1}
@@ -30,17 +32,17 @@ def test_by_default_nothing_is_bounded_and_nothing_counted() -> None:
 def test_unlisted_authorities_are_bounded_only_beside_listed_ones() -> None:
     assert not queue_of(set()).quotas.has_quotas
     assert queue_of({"backend"}).quotas.has_quotas
-    assert not queue_of({"backend"}, queue={"strangers": 1}).quotas.has_quotas
+    assert not queue_of({"backend"}, queue=with_constants(QueueConfig, strangers=1)).quotas.has_quotas
 
 
 def test_the_queue_is_full_earlier_for_unlisted_authorities_in_messages_and_bytes() -> None:
-    queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 100_000, "strangers": 0.5})
+    queue = queue_of({"backend"}, queue=with_constants(QueueConfig, messages=10, bytes=100_000, strangers=0.5))
     for _ in range(5):
         assert not queue.exceeds_quota("stranger", 600)
         push(queue, sent_by("backend"))
     assert queue.exceeds_quota("stranger", 600)
     assert not queue.exceeds_quota("backend", 600)
-    queue = queue_of({"backend"}, queue={"messages": 10, "bytes": 10_000, "strangers": 0.5})
+    queue = queue_of({"backend"}, queue=with_constants(QueueConfig, messages=10, bytes=10_000, strangers=0.5))
     push(queue, sent_by("backend", 4000))
     assert not queue.exceeds_quota("stranger", 400)
     assert queue.exceeds_quota("stranger", 401)

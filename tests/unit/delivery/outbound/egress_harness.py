@@ -20,7 +20,7 @@ from tests.unit.delivery.messages import message, push, route_queue
 
 NOT_NOW = RefusedError(UCode.RESOURCE_EXHAUSTED, "not now")
 NEVER = PermanentError(UCode.PERMISSION_DENIED, "never")
-PATIENT = {"initial_ms": 100, "factor": 1, "max_ms": 100, "jitter": 0, "attempts": 1_000_000}
+PATIENT = {"initial_ms": 100, "max_ms": 100, "attempts": 1_000_000}
 
 
 class EgressHarness:

@@ -33,7 +33,7 @@ def test_transport_that_confirms_inside_submit_gets_everything_in_order_and_neve
 
 
 def test_attempts_run_out_for_one_message_and_the_next_has_all_of_its_own() -> None:
-    harness = EgressHarness(retry={"initial_ms": 10, "factor": 1, "max_ms": 10, "jitter": 0, "attempts": 3})
+    harness = EgressHarness(retry={"initial_ms": 10, "max_ms": 10, "attempts": 3})
     harness.transport.verdict = lambda sent: NOT_NOW
     harness.load(message(payload=b"1"), message(payload=b"2"))
     harness.pump()
@@ -45,7 +45,7 @@ def test_attempts_run_out_for_one_message_and_the_next_has_all_of_its_own() -> N
 
 
 def test_lost_link_puts_everything_back_in_order_without_an_attempt() -> None:
-    harness = EgressHarness(FakeTransport(confirms_at_once=False), retry={"attempts": 1, "jitter": 0})
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), retry={"attempts": 1})
     open_windows(harness, [0, 1])
     held = harness.load(*(message(n % 2, payload=bytes([n])) for n in range(20)))
     harness.pump()

@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from streamer.config.services import UsubscriptionConfig
+from streamer.config.services import ExternalUsubscriptionConfig, UsubscriptionConfig
 from streamer.services.state import StateFile
 from streamer.services.usubscription import Follower, v3, wire
 from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
@@ -15,6 +15,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 from tests.clock import FakeClock
+from tests.constants import with_constants
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
 from tests.unit.services.usubscription.harness import (
@@ -48,7 +49,7 @@ class FollowerHarness:
             "subscribers": [str(CLOUD)],
             "refresh_s": REFRESH_MS / 1000,
         }
-        self.options = UsubscriptionConfig(external=external)
+        self.options = UsubscriptionConfig(external=with_constants(ExternalUsubscriptionConfig, **external))
         self.path = path
         self.clock = FakeClock()
         self.open()

@@ -17,6 +17,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTION, USUBSCRIPTIONS
 from tests.clock import FakeClock
+from tests.constants import with_constants
 from tests.unit.services.fake_router import FakeRouter
 from tests.unit.services.local_transport import RecordingLocalTransport
 from tests.unit.services.patterns import entities_at
@@ -76,7 +77,7 @@ class UsubscriptionHarness:
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.options = UsubscriptionConfig(**options)
+        self.options = with_constants(UsubscriptionConfig, **options)
         self.access = ACCESS
         self.clock = FakeClock()
         self.done: list[bytes] = []

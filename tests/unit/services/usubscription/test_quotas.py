@@ -13,6 +13,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.constants import with_constants
 from tests.unit.services.patterns import entities_at
 from tests.unit.services.usubscription.harness import (
     APP,
@@ -162,7 +163,7 @@ async def test_notifications_for_an_observer_that_is_away_are_bounded(
 async def test_a_reload_takes_other_limits_and_leaves_what_is_there(harness: UsubscriptionHarness) -> None:
     for number in range(3):
         await harness.subscribe(topic(number))
-    harness.service.use(UsubscriptionConfig(max_subscriptions_per_subscriber=2), harness.access)
+    harness.service.use(with_constants(UsubscriptionConfig, max_subscriptions_per_subscriber=2), harness.access)
     await exhausted(harness, topic(3), APP)
     assert len(harness.router.interest) == 3
     harness.service.use(UsubscriptionConfig(), harness.access)

@@ -36,6 +36,7 @@ from streamer.services.usubscription.quotas import Limits
 from streamer.services.usubscription.registry import SubscriptionRegistry
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.constants import with_constants
 from tests.unit.services.patterns import entities_at
 
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = SubscriptionState
@@ -56,7 +57,7 @@ NARROW = Access("gw1", frozenset({"gw1", "dev1"}))
 WIDE = replace(NARROW, subscribe=(SubscribeRule(entities_at("dev3"), (everything_at("*"),)),))
 """The configuration permits the subscriber at dev3, or not."""
 
-LIMITS = Limits.of(UsubscriptionConfig(max_subscriptions=100, max_observers=100))
+LIMITS = Limits.of(with_constants(UsubscriptionConfig, max_subscriptions=100, max_observers=100))
 TOPICS = [UUri(authority, 0xB0, 1, 0x8001) for authority in ("dev1", "dev2")]
 APPS = [UUri(authority, 1, 1, 0) for authority in ("dev1", "dev3")]
 WATCHER = UUri("dev1", 0xEE, 1, 0)
