@@ -19,7 +19,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from streamer.clock import SystemClock
 from streamer.transports.certificates import CertificateFile as CertificateFile  # noqa: PLC0414
@@ -235,9 +235,9 @@ class WireOptions(TransportOptions):
     beyond either is refused before it is decoded (`Malformed.HEADER`).
     """
 
-    max_header_bytes: int = Field(default=8192, ge=1024, le=1024 * 1024)
+    max_header_bytes: ClassVar[int] = 8192
     """The largest size of a message's attributes on the wire."""
-    max_token_bytes: int = Field(default=1024, ge=0, le=65_535)
+    max_token_bytes: ClassVar[int] = 1024
     """The largest size of the token among a message's attributes."""
 
 

@@ -73,15 +73,6 @@ async def test_long_token_costs_its_message_and_the_next_message_arrives(fake: F
         assert not any("ttt" in each.text for each in endpoint.turned_away)
 
 
-async def test_bounds_can_be_configured(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url, max_header_bytes=65_536, max_token_bytes=60_000), RecordingListener()
-    async with endpoint.running():
-        peer = await subscribed(fake, endpoint, inbox)
-        peer.write(with_token(60_000, 1))
-        await peer.next(mqtt5.PubAckPacket)
-        assert len(inbox.messages[0].attributes.token or "") == 60_000
-
-
 async def test_broker_that_greets_with_a_property_bomb_is_left(fake: FakeBroker, decoded: list[int]) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():

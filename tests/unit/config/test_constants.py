@@ -18,6 +18,8 @@ MINIMAL: dict[str, Any] = {
     "routes": [{"from": "vehicle", "to": "cloud"}],
 }
 
+MQTT = {"transport": "mqtt5", "authorities": ["*"]}
+
 
 def problems(**sections: Any) -> list[str]:
     try:
@@ -49,6 +51,14 @@ def test_a_file_that_gives_the_constant_is_accepted(sections: dict[str, Any], mo
         ({"dead_letter": {"resource": 0x9000}}, "dead_letter.resource", "32769"),
         ({"dead_letter": {"report_rate": {"bytes": 5}}}, "dead_letter.report_rate.bytes", "null"),
         ({"usubscription": {"page": 5}}, "usubscription.page", "1000"),
+        (
+            {
+                "endpoints": MINIMAL["endpoints"]
+                | {"cloud": MQTT | {"options": {"broker": "mqtt://b", "max_token_bytes": 9}}}
+            },
+            "endpoints.cloud.options.max_token_bytes",
+            "1024",
+        ),
         (
             {"routes": [{"from": "vehicle", "to": "cloud", "lower_share": 0.2}]},
             "routes[0].lower_share",
