@@ -6,7 +6,6 @@ a batch of its own.
 """
 
 import datetime as dt
-import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -52,7 +51,7 @@ class Batch:
     store: TableStore | None = None
     """Where the published tables are. None: in Parquet files below `output`."""
     listed: Mapping[dt.date, Mapping[str, File]] | None = None
-    """Of every date that is read, if these may be `merged`. None: whatever is in the dates' folders."""
+    """The files of every date that is read. None: whatever is in the dates' folders then."""
     _read: dict[tuple[dt.date, ...], DataFrame] = field(default_factory=dict)
     _ends: ExitStack = field(default_factory=ExitStack)
     _lock: RLock = field(default_factory=RLock)
@@ -83,26 +82,29 @@ class Batch:
 
     def _put_together(self, dates: Sequence[dt.date], folder: str) -> DataFrame:
         """The records of these dates. A file that cannot be read is a fault only for those who ask for its date."""
-        storage, read = Storage(self.spark), {}
-        for date, files in records.files(self.spark, self.input, dates, strict=self.left_out is None).items():
-            copies = records.copies(self.spark, self.input, [date]).get(date, ())
-            below = {os.path.relpath(path, f"{storage.local(self.input)}/date={date}") for path in copies}
-            read[date] = {path: file for path, file in files.items() if path not in below}
+        read = self._files(dates)
+        for date, copied in records.copies(self.spark, self.input, dates).items():
+            read[date] = {path: file for path, file in read[date].items() if path not in copied}
+        for date, files in read.items():
             without = (self.left_out or {}).get(date, {})
             least = 1 if is_small(self.spark) else merged.LEAST
-            faults = merged.merge(storage, self.input, folder, date, read[date], without, least)[1].get(date, {})
+            merge = merged.merge(Storage(self.spark), self.input, folder, date, files, without, least)
+            faults = merge[1].get(date, {})
             if faults and self.left_out is None:
                 raise StorageError("; ".join(f"{self.input}/date={date}/{path}: {why}" for path, why in faults.items()))
             if faults and self.left_out is not None:
                 self.left_out.setdefault(date, {}).update(faults)
         return merged.read(self.spark, self.input, folder, read, self.left_out)
 
+    def _files(self, dates: Sequence[dt.date]) -> dict[dt.date, Mapping[str, File]]:
+        listed = self.listed
+        if listed is None:
+            listed = records.files(self.spark, self.input, dates, strict=self.left_out is None)
+        return {date: listed.get(date, {}) for date in dates}
+
     @cached_property
     def _everything(self) -> DataFrame:
-        dates = around(self.dates, -self.reach[0], self.reach[1])
-        if self.listed is None:
-            return records.read(self.spark, self.input, dates, self.left_out)
-        files = {date: self.listed.get(date, {}) for date in dates}
+        files = self._files(around(self.dates, -self.reach[0], self.reach[1]))
         return merged.read(self.spark, self.input, self.output, files, self.left_out)
 
     @property

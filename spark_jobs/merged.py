@@ -112,21 +112,18 @@ def read(
     files: Mapping[dt.date, Files],
     left_out: LeftOut | None = None,
 ) -> DataFrame:
-    """The records of these files, as `records.read` gives those of their dates."""
-    storage, without = Storage(spark), left_out or {}
-    of_date = {date: parts(storage, output, date, found, without.get(date, ())) for date, found in files.items()}
-    found = records.read(spark, traces, [date for date in files if not of_date[date]], left_out)
-    paths = [path for each in of_date.values() for part in each for path in part.paths]
+    """The records of these files, as `records.read` gives them."""
+    storage, paths, rest = Storage(spark), list[str](), dict[dt.date, set[str]]()
+    for date, found in files.items():
+        without = set((left_out or {}).get(date, ()))
+        used = parts(storage, output, date, found, without)
+        paths += [path for part in used for path in part.paths]
+        rest[date] = set(found) - without - {path for part in used for path in part.files}
+    single = records.read(spark, traces, rest)
     if not paths:
-        return found
+        return single
     merged = spark.read.schema(PARTITIONED).option("basePath", f"{output}/_merged").parquet(*paths)
-    rest = {
-        date: set(found) - set(without.get(date, ())) - {path for part in of_date[date] for path in part.files}
-        for date, found in files.items()
-        if of_date[date]
-    }
-    single = records.read_files(spark, traces, rest)
-    return found.unionByName(merged.select(*PARTITIONED.names)).unionByName(single)
+    return single.unionByName(merged.select(*PARTITIONED.names))
 
 
 def delete_before(storage: Storage, output: str, first: dt.date) -> None:

@@ -382,8 +382,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
 
     def batch_of(dates: tuple[dt.date, ...]) -> Batch:
         given = None if options.strict else left_out
-        listed = None if storage.local(options.input) or options.strict else files
-        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables, listed)
+        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables, files)
 
     night = NightlyRun(batch_of, manifests, JOBS, progress, left_out)
     present = records.dates(spark, options.input)
@@ -400,7 +399,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
             left_out.update(_refused(options, storage, manifests, files, progress))
         work = night.everything(dates) if options.dates else night.stale(dates, files)
         for date, copies in records.copies(spark, options.input, work).items():
-            told = f"left out: {len(copies)} (such as {copies[0]})"
+            told = f"left out: {len(copies)} (such as {options.input}/date={date}/{copies[0]})"
             progress.say(f"{date}: files with the content of another one beside them, {told}")
         succeeded = night.run(work, files, first, asked=bool(options.dates))
         for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read

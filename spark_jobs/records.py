@@ -65,29 +65,13 @@ LeftOut = dict[dt.date, dict[str, str]]
 """Why files are not to be read, by their date and path below its folder: see `quarantine`."""
 
 
-def read(spark: SparkSession, traces: str, wanted: Iterable[dt.date], left_out: LeftOut | None = None) -> DataFrame:
-    """The records of these dates, as `schema.PARTITIONED`; no rows for a date without a folder. Raises InputMissingError.
+def read(spark: SparkSession, traces: str, wanted: Mapping[dt.date, Iterable[str]]) -> DataFrame:
+    """The records of these files, by their dates and paths below the dates' folders, as `schema.PARTITIONED`.
 
-    Only the folders of these dates are listed. A column that an older file lacks is null; a column that only a newer version
-    has is ignored. Raises NewerVersionError for records of a version that is not known here: their files' names end with it.
+    A column that an older file lacks is null; a column that only a newer version has is ignored.
     """
-    if not (folders := _folders(spark, traces, wanted)):
-        return empty(spark, PARTITIONED)
-    reader = spark.read.schema(PARTITIONED).option("basePath", traces).option("pathGlobFilter", _FILES)
-    here = Storage(spark).local(traces)
-    paths = [each for folder in folders for each in _wanted_in(spark, folder, here, left_out)]
-    if not paths:
-        return empty(spark, PARTITIONED)
-    found = reader.parquet(*paths)
-    for path in found.inputFiles():
-        _check_version(path)
-    return found
-
-
-def read_files(spark: SparkSession, traces: str, files: Mapping[dt.date, Iterable[str]]) -> DataFrame:
-    """The records of these files, by their dates and paths below the dates' folders, as `read` gives them."""
     paths = [
-        f"{traces}/date={date}/" + _PATTERN.sub(r"\\\1", path) for date, found in files.items() for path in sorted(found)
+        f"{traces}/date={date}/" + _PATTERN.sub(r"\\\1", path) for date, found in wanted.items() for path in sorted(found)
     ]
     if not paths:
         return empty(spark, PARTITIONED)
@@ -139,11 +123,14 @@ def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
 
 
 def copies(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, list[str]]:
-    """The files of these dates that are left out, by their paths: those with the content of another one beside them."""
+    """The files of these dates with the content of another one beside them, by their paths below the date's folder."""
     if (here := Storage(spark).local(traces)) is None:
         return {}
-    listed = {date: dict(_listed_here([Path(here, f"date={date}")])) for date in sorted(set(wanted))}
-    return {date: found for date, each in listed.items() if (found := _copies(each))}
+    found = {}
+    for folder in (Path(here, f"date={date}") for date in sorted(set(wanted))):
+        if copied := [os.path.relpath(path, folder) for path in _copies(dict(_listed_here([folder])))]:
+            found[dt.date.fromisoformat(folder.name[5:])] = copied
+    return found
 
 
 def _copies(listed: Mapping[str, File]) -> list[str]:
@@ -172,30 +159,6 @@ def _digest(path: str, _file: File) -> bytes:
     """Of the content of a file. A night first says what it leaves out, and later leaves it out: it is read once for both."""
     with open(path, "rb") as content:
         return hashlib.file_digest(content, "sha256").digest()
-
-
-def _wanted_in(spark: SparkSession, folder: str, here: str | None, left_out: LeftOut | None) -> list[str]:
-    """What Spark is to read of a date's folder: all of it, or if some files of it are left out, each of the others.
-
-    `here`: the folder of the traces if it is on this machine, where copies are left out.
-    """
-    date = date_of(Path(folder).name)
-    without = set(left_out.get(date, ())) if date and left_out else set()
-    if here is not None:
-        below = Path(here, Path(folder).name)
-        listed = dict(_listed_here([below]))
-        copied = {os.path.relpath(path, below) for path in _copies(listed)}
-        every = [os.path.relpath(path, below) for path in listed] if without or copied else []
-        without |= copied
-    else:
-        every = (
-            [_BELOW_DATE.split(path)[-1].split("/", 1)[1] for path, _ in _listed(Storage(spark), [folder])]
-            if without
-            else []
-        )
-    if not without:
-        return [folder]
-    return [f"{folder}/" + _PATTERN.sub(r"\\\1", each) for each in every if each not in without]
 
 
 def _is_shown(name: str) -> bool:

@@ -13,7 +13,7 @@ from spark_jobs import nightly, records
 from spark_jobs.batch import Batch
 from spark_jobs.nightly import NightlyRun
 from spark_jobs.storage import Storage
-from tests.spark.traces import DATE, at, configured, record, write
+from tests.spark.traces import DATE, at, configured, read, record, write
 
 NEXT = DATE + dt.timedelta(days=1)
 
@@ -78,10 +78,10 @@ def test_copies_that_are_far_away_are_not_looked_for(
 ) -> None:
     (file,) = write(tmp_path, [record()])
     shutil.copy(file, file.with_name("part.parquet"))
-    assert records.read(spark, str(tmp_path), [DATE]).count() == 1
+    assert read(spark, tmp_path, [DATE]).count() == 1
     monkeypatch.setattr(Storage, "local", lambda *_: None)
     assert records.copies(spark, str(tmp_path), [DATE]) == {}
-    assert records.read(spark, str(tmp_path), [DATE]).count() == 2
+    assert read(spark, tmp_path, [DATE]).count() == 2
 
 
 def test_the_night_says_which_files_it_leaves_out(

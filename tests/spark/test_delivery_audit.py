@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import delivery_audit, records, spans
+from spark_jobs import delivery_audit, spans
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from tests.spark.sightings import audited, chain, msg_id, seen
-from tests.spark.traces import DATE, Record, at, configured, write
+from tests.spark.traces import DATE, Record, at, configured, read, write
 
 pytestmark = pytest.mark.long
 
@@ -159,7 +159,7 @@ def records_around(records: Iterable[Record], date: dt.date) -> list[Record]:
 def test_records_of_few_messages_are_looked_for_by_time_before_any_hash(spark: SparkSession, tmp_path: Path) -> None:
     """Spark infers that what is joined on is not null, and would make every hash to find that out."""
     write(tmp_path, [seen("a", at("10:00"), 1)])
-    of_dates = delivery_audit._of_dates(records.read(spark, str(tmp_path), [DATE]), [DATE])
+    of_dates = delivery_audit._of_dates(read(spark, tmp_path, [DATE]), [DATE])
     wanted = spark.range(1)
     with configured(spark, {"spark.sql.maxPlanStringLength": "100000"}):
         plan: str = delivery_audit._of_messages(of_dates, wanted)._jdf.queryExecution().optimizedPlan().toString()

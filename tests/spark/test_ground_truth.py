@@ -18,7 +18,7 @@ from spark_jobs.batch import Batch, around
 from spark_jobs.generate import Faults, Plan, Surge, generate, release
 from spark_jobs.storage import Storage
 from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
-from tests.spark.traces import configured
+from tests.spark.traces import configured, read
 
 pytestmark = pytest.mark.long
 
@@ -107,7 +107,7 @@ def night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Nigh
 @contextmanager
 def _read_once(spark: SparkSession, traces: Path) -> Iterator[DataFrame]:
     """The records of all dates, as the files stand now: so many small ones cost more to open than their rows to keep."""
-    files = records.read(spark, str(traces), records.dates(spark, str(traces))).coalesce(2).cache()
+    files = read(spark, traces, records.dates(spark, str(traces))).coalesce(2).cache()
     yield files
     files.unpersist()
 

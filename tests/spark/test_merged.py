@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import compact, delivery_audit, merged, nightly, quarantine, records, streamer_health, traffic
 from spark_jobs.storage import Storage
-from tests.spark.traces import DATE, at, record, write
+from tests.spark.traces import DATE, at, read, record, write
 
 pytestmark = pytest.mark.long
 
@@ -60,7 +60,7 @@ class Scene:
 
     def plain(self, left_out: records.LeftOut | None = None) -> Counter[Any]:
         """From the files themselves."""
-        return Counter(map(repr, records.read(self.spark, str(self.traces), [DATE, NEXT], left_out).collect()))
+        return Counter(map(repr, read(self.spark, self.traces, [DATE, NEXT], left_out).collect()))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from spark_jobs.manifests import Manifest, Manifests, grown
 from spark_jobs.nightly import NightlyRun
 from spark_jobs.schema import VERSION_KEY
 from spark_jobs.storage import Storage, StorageError
-from tests.spark.traces import DATE, SCHEMA, at, configured, record, write
+from tests.spark.traces import DATE, SCHEMA, at, configured, read, record, write
 
 pytestmark = pytest.mark.long
 
@@ -91,7 +91,7 @@ def test_a_file_with_a_fault_is_left_out_and_the_others_are_read(
     assert (found, path) == ({}, f"hour=7/streamer=bad/{bad.name}")
     assert reason.startswith(FAULTS[fault])
     left_out = {DATE: {path: reason}}
-    assert {row.streamer for row in records.read(spark, str(traces), [DATE, NEXT], left_out).collect()} == {
+    assert {row.streamer for row in read(spark, traces, [DATE, NEXT], left_out).collect()} == {
         "gateway",
         "other",
     }
@@ -108,7 +108,7 @@ def test_what_a_newer_writer_has_added_is_no_fault(spark: SparkSession, tmp_path
     (path,) = write(tmp_path, [record()])
     pq.write_table(pq.read_table(path, partitioning=None).cast(narrow), path)
     assert refused(spark, tmp_path) == {}
-    assert records.read(spark, str(tmp_path), [DATE]).count() == 3
+    assert read(spark, tmp_path, [DATE]).count() == 3
 
 
 def test_files_that_a_manifest_has_are_not_looked_at_again(

@@ -13,7 +13,7 @@ from spark_jobs import records
 from spark_jobs.batch import Batch
 from spark_jobs.schema import PARTITIONED
 from spark_jobs.storage import Storage, StorageError
-from tests.spark.traces import DATE, at, record, write
+from tests.spark.traces import DATE, at, read, record, write
 from tests.upgrade.fixtures import released
 
 NEXT = DATE + dt.timedelta(days=1)
@@ -22,23 +22,22 @@ NEXT = DATE + dt.timedelta(days=1)
 def test_only_the_dates_asked_for_are_read_with_their_partition_columns(spark: SparkSession, tmp_path: Path) -> None:
     today, tomorrow = record("07:59:59.999999", streamer="007"), record(at("00:00", NEXT))
     write(tmp_path, [today, tomorrow])
-    read = records.read(spark, str(tmp_path), [DATE])
-    assert [(f.name, f.dataType) for f in read.schema] == [(f.name, f.dataType) for f in PARTITIONED]
-    (row,) = read.collect()
+    found = read(spark, tmp_path, [DATE])
+    assert [(f.name, f.dataType) for f in found.schema] == [(f.name, f.dataType) for f in PARTITIONED]
+    (row,) = found.collect()
     assert (bytes(row.msg_id), row.date, row.hour, row.streamer) == (today["msg_id"], DATE, 7, "007")
-    assert records.read(spark, str(tmp_path), [DATE, NEXT]).count() == 2
-    assert len(read.inputFiles()) == 1
+    assert read(spark, tmp_path, [DATE, NEXT]).count() == 2
+    assert len(found.inputFiles()) == 1
     assert records.dates(spark, str(tmp_path)) == [DATE, NEXT]
 
 
 def test_a_date_without_a_folder_is_empty_and_a_missing_input_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    read = records.read(spark, str(tmp_path), [DATE])
-    assert read.collect() == []
-    assert read.columns == PARTITIONED.names
+    found = read(spark, tmp_path, [DATE])
+    assert found.collect() == []
+    assert found.columns == PARTITIONED.names
     assert records.files(spark, str(tmp_path), [DATE]) == {DATE: {}}
-    for attempt in (records.read, records.files):
-        with pytest.raises(records.InputMissingError, match="nowhere: expected traces"):
-            attempt(spark, str(tmp_path / "nowhere"), [DATE])
+    with pytest.raises(records.InputMissingError, match="nowhere: expected traces"):
+        records.files(spark, str(tmp_path / "nowhere"), [DATE])
 
 
 def test_spool_and_temporary_names_are_passed_over(spark: SparkSession, tmp_path: Path) -> None:
@@ -50,14 +49,14 @@ def test_spool_and_temporary_names_are_passed_over(spark: SparkSession, tmp_path
     hidden = file.parent.parent / ".half"
     hidden.mkdir()
     (hidden / "part-4.parquet").write_bytes(b"torn")
-    assert records.read(spark, str(tmp_path), [DATE]).count() == 1
+    assert read(spark, tmp_path, [DATE]).count() == 1
     assert list(records.files(spark, str(tmp_path), [DATE])[DATE]) == [f"hour=7/streamer=gateway/{file.name}"]
 
 
 def test_older_and_newer_files_are_read_together(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, [record(retries=1, traceparent="00-a")], without=["redelivered", "traceparent"])
     write(tmp_path, [record(retries=2, traceparent="00-b", redelivered=True)], extra=pa.field("later", pa.string()))
-    rows = records.read(spark, str(tmp_path), [DATE]).orderBy("retries").collect()
+    rows = read(spark, tmp_path, [DATE]).orderBy("retries").collect()
     assert [(row.retries, row.traceparent, row.redelivered) for row in rows] == [(1, None, None), (2, "00-b", True)]
 
 
@@ -81,14 +80,13 @@ def test_files_of_a_version_that_is_not_known_here_are_refused(spark: SparkSessi
     write(tmp_path, [record()])
     (file,) = write(tmp_path, [record(at("08:00", NEXT))])
     newer = file.rename(file.with_name(f"{file.stem}.v2.parquet"))
-    assert records.read(spark, str(tmp_path), [DATE]).count() == 1
-    for attempt in (records.read, records.files):
-        with pytest.raises(records.NewerVersionError) as caught:
-            attempt(spark, str(tmp_path), [DATE, NEXT])
-        assert str(caught.value).endswith(
-            f"{newer.name}: format 2 was written by a newer ustreamer; these jobs know formats up to 1: "
-            "run the jobs of that version, or move the file away"
-        )
+    assert read(spark, tmp_path, [DATE]).count() == 1
+    with pytest.raises(records.NewerVersionError) as caught:
+        records.files(spark, str(tmp_path), [DATE, NEXT])
+    assert str(caught.value).endswith(
+        f"{newer.name}: format 2 was written by a newer ustreamer; these jobs know formats up to 1: "
+        "run the jobs of that version, or move the file away"
+    )
 
 
 @pytest.mark.long
@@ -104,7 +102,7 @@ def test_files_that_are_put_together_give_what_they_give_each_by_itself(spark: S
     batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE, NEXT))
     both = batch.records()
     assert len(both.inputFiles()) == 2
-    plain = records.read(spark, str(traces), [DATE, NEXT])
+    plain = read(spark, traces, [DATE, NEXT])
     assert [(f.name, f.dataType) for f in both.schema] == [(f.name, f.dataType) for f in plain.schema]
     assert sorted(map(str, both.collect())) == sorted(map(str, plain.collect()))
     batch.release()
@@ -140,7 +138,7 @@ def test_a_folder_whose_name_is_no_date_is_passed_over(spark: SparkSession, tmp_
 def test_traces_of_the_released_version_are_read(spark: SparkSession, tmp_path: Path) -> None:
     files = released(tmp_path)
     (date,) = records.dates(spark, str(files.traces))
-    rows = records.read(spark, str(files.traces), [date]).where("route = 'vehicle-cloud'").collect()
+    rows = read(spark, files.traces, [date]).where("route = 'vehicle-cloud'").collect()
     assert sorted(row.msg_id.hex() for row in rows) == sorted(files.books["traced"])
     assert {(row.outcome, row.streamer, row.ucode) for row in rows} == {("delivered", "gw", "OK")}
     day = Batch(spark, str(files.traces), str(tmp_path / "tables"), (date,))
@@ -220,7 +218,7 @@ def test_a_link_is_followed_as_spark_does(spark: SparkSession, tmp_path: Path, d
     linked.rename(tmp_path / "elsewhere")
     linked.symlink_to(tmp_path / "elsewhere")
     batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE,))
-    plain = records.read(spark, str(traces), [DATE]).collect()
+    plain = read(spark, traces, [DATE]).collect()
     assert sorted(row.hour for row in plain) == [7, 8]
     assert sorted(map(str, batch.records().collect())) == sorted(map(str, plain))
     batch.release()

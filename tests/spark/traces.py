@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
 
+from spark_jobs import records
 from spark_jobs.schema import EVENT, TRACE, VERSION, VERSION_KEY
 
 DATE = dt.date(2026, 11, 20)
@@ -152,3 +153,11 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
     for key, former in before.items():
         assert former is not None, f"{key} has no value to return to"
         spark.conf.set(key, former)
+
+
+def read(spark: SparkSession, traces: Path, dates: Iterable[dt.date], left_out: records.LeftOut | None = None) -> DataFrame:
+    """All records of these dates, each file by itself, but for copies and what is left out."""
+    found = records.files(spark, str(traces), dates, strict=left_out is None)
+    copies, without = records.copies(spark, str(traces), found), left_out or {}
+    wanted = {date: found[date].keys() - {*copies.get(date, ()), *without.get(date, ())} for date in found}
+    return records.read(spark, str(traces), wanted)
