@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from spark_jobs import batch as batches
-from spark_jobs import clocks
+from spark_jobs import clocks, rollup
 from spark_jobs.batch import Batch
 from spark_jobs.parquet_tables import ParquetTables
+from spark_jobs.report.reading import ReportTables
 from spark_jobs.session import light, small_frame
-from spark_jobs.tables import Table
-from tests.spark.traces import DATE, at, configured, record, write
+from spark_jobs.tables import ROLLUP, ROUTE_HOURLY, Table
+from tests.spark.traces import DATE, at, configured, frame, record, write
 
 pytestmark = pytest.mark.long
 
@@ -91,3 +92,23 @@ def test_light_and_other_queries_go_together(
         both = past.select("date", "messages").unionByName(today)
         assert both.agg(sf.sum("messages")).collect()[0][0] == 6
         batch.release()
+
+
+def test_what_an_earlier_version_made_stands_for_dates_that_have_no_rollup(spark: SparkSession, tmp_path: Path) -> None:
+    store = ParquetTables(spark, str(tmp_path))
+    older = BEFORE - dt.timedelta(days=1)
+    hours = [
+        (date, *(None if kind == "STRING" else 7 for kind in [*ROUTE_HOURLY.columns.values()][1:]))
+        for date in (older, BEFORE)
+    ]
+    store.publish(small_frame(spark, hours, ROUTE_HOURLY.ddl), ROUTE_HOURLY, [older, BEFORE])
+    rows = rollup.published(rollup.transform(frame(spark, [record(at("07:00", BEFORE)), record("07:00")])))
+    store.publish(rows, ROLLUP, [BEFORE, DATE])
+    batch = Batch(spark, str(tmp_path / "traces"), str(tmp_path), (DATE,))
+    assert {(row.day, row.messages) for row in batch.past(ROUTE_HOURLY).collect()} == {(older, 7), (BEFORE, 1)}
+    assert [row.messages for row in batch.table(ROUTE_HOURLY).collect()] == [1]
+    with ReportTables(store, DATE) as report:
+        found = report.rows("SELECT date, sum(messages) AS messages FROM route_hourly GROUP BY date ORDER BY date")
+        assert [(row["date"], row["messages"]) for row in found] == [(older, 7), (BEFORE, 1), (DATE, 1)]
+        assert report.has(ROUTE_HOURLY)
+    batch.release()
