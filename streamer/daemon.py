@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
 from streamer.admin.metrics import Exposition
+from streamer.admin.pair import families as pair_families
+from streamer.admin.pair import notes as pair_notes
 from streamer.admin.port import AdminPort, PortFiles
 from streamer.admin.pushing import Pushing
 from streamer.admin.readiness import summary, unready
@@ -29,14 +31,15 @@ from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Additions, Router
+from streamer.features.pair.mirror import MirroredJournal
+from streamer.features.pair.paired import Copy, Paired
+from streamer.features.utwin.feature import TwinFeature
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
-from streamer.pair.mirror import MirroredJournal
-from streamer.pair.paired import Copy, Paired
 from streamer.services.host import ServiceHost, entities, state_file
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
@@ -95,7 +98,10 @@ class Daemon:
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
         self.pair = self._paired(config)
+        self.twin = None if config.utwin is None else TwinFeature(config, self._clock)
         additions = Additions() if self.pair is None else self.pair.additions
+        if self.twin is not None:
+            additions = additions.plus(self.twin.additions)
         if self.tracing is not None:
             additions = additions._replace(observers=(self.tracing.recorder, *additions.observers))
         self.router = Router(config, self.transports, self._clock, journal=self.journal, additions=additions)
@@ -107,13 +113,16 @@ class Daemon:
             self.router,
             self._clock,
             StatusView(self, pair_view),
-            self.router.last_values,
+            None if self.twin is None else self.twin.last_values,
             None if self.pair is None else self.pair.member.state,
         )
-        self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges)
+        families = [] if self.twin is None else [self.twin.families]
+        notes = []
+        if self.pair is not None:
+            families.append(partial(pair_families, self.pair))
+            notes.append(partial(pair_notes, self.pair))
+        self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges, families, notes)
         self._admin = AdminPort(self, self._exposition)
-        if pair_view is not None:
-            self._exposition.use_pair(pair_view)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
@@ -520,6 +529,8 @@ class Daemon:
         self.config = config
         if self.pair is not None:
             self.pair.use(config)
+        if self.twin is not None:
+            self.twin.use(config)
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         await self.pushing.use(config.otel)

@@ -35,7 +35,6 @@ OF_FEATURES = {
     "config.expectations",
     "config.pair",
     "config.push",
-    "delivery.inbound.initial_values",
     "delivery.outcomes.tap",
     "routing.diff",
     "routing.differing",
@@ -46,7 +45,6 @@ OF_FEATURES = {
     "routing.judge",
     "routing.representative",
     "transports.zenoh.aside",
-    "uprotocol.last_values",
 }
 """Modules that stand in a package of the kernel and belong to a feature."""
 
@@ -227,7 +225,7 @@ def _containers(tree: ast.Module) -> Iterator[str]:
 FIGURES: Mapping[str, Callable[[], int]] = {
     "lines": lambda: lines(sources("streamer")),
     "kernel-lines": lambda: lines(kernel_files()),
-    "pair-lines": lambda: lines(sources("streamer/pair")),
+    "pair-lines": lambda: lines(sources("streamer/features/pair")),
     "test-lines": lambda: lines(sources("tests")),
     "job-lines": lambda: lines(sources("spark_jobs")),
     "demo-lines": lambda: lines(sources("demo")),

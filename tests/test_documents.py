@@ -15,6 +15,7 @@ from spark_jobs.schema import EVENT, TRACE
 from spark_jobs.tables import TABLES, VIEWS
 from streamer.admin.metrics import Exposition
 from streamer.admin.otel.push import Push
+from streamer.admin.pair import families
 from streamer.admin.server import AdminServer
 from streamer.cli.main import _parser
 from streamer.config.load import json_schema
@@ -147,11 +148,11 @@ def exported(tmp_path: Path) -> set[str]:
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
-    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
     assert daemon.pair is not None
-    view = daemon.pair.view
-    exposition.use_pair(lambda: view)
+    told = list(families(daemon.pair))
     daemon.pair._is_standby = False  # as of one that is active
+    twin = [] if daemon.twin is None else [daemon.twin.families]
+    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges, [lambda: told, *twin])
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     exposition.use_certificates(daemon._admin._expiry)
     text = exposition.text().decode()

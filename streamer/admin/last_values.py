@@ -17,7 +17,7 @@ from streamer.admin.tap import PAYLOADS, payload_fields
 from streamer.delivery.outcomes.tap import PAYLOAD_BYTES
 from streamer.journal.moments import as_moment
 from streamer.logs.audit import audit
-from streamer.uprotocol.last_values import LastValue
+from streamer.services.utwin.last_values import LastValue
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 

@@ -11,7 +11,7 @@ copies, which takes 30 µs a line. Series that never changed are left out, excep
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
@@ -24,10 +24,8 @@ from streamer import __version__
 from streamer.delivery.router import Router
 from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, RouteAccount, RouterAccount
 from streamer.journal.journal import Journal, JournalState
-from streamer.pair.view import DIFFERENCES, PairView
 from streamer.transports.base import LinkState
 from streamer.uprotocol.form import FORM
-from streamer.uprotocol.last_values import LastValues
 
 if TYPE_CHECKING:
     from streamer.admin.expiry import CertificateExpiry
@@ -39,6 +37,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ROUTE = ("route", "ingress", "egress")
 
 ReloadResult = Literal["ok", "refused"]
+MakeFamilies = Callable[[], Iterable[Metric]]
 
 _ROUTES_PER_ITERATION = 50
 """The most routes whose counters are copied in one iteration of the event loop."""
@@ -48,13 +47,17 @@ class RouterCollector:
     """Turns the router's accounts into metric families. `Exposition` updates the public attributes."""
 
     def __init__(
-        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+        self,
+        router: Router,
+        tracing: "Tracing | None" = None,
+        services: Callable[[], Mapping[str, int]] = dict,
+        features: Sequence[MakeFamilies] = (),
     ) -> None:
-        """``services`` returns the gauges of the streamer's own services, by name."""
+        """``services`` returns the gauges of the streamer's own services, by name; ``features`` each make metrics of one."""
+        self._features = features
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
-        self.pair: Callable[[], PairView] | None = None
         self.certificates: CertificateExpiry | None = None
         self._services = services
         self.lag = Histogram()
@@ -105,8 +108,6 @@ class RouterCollector:
             yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
-        if self._router.last_values is not None:
-            yield from self._last_values(self._router.last_values)
         build = GaugeMetricFamily(
             "ustreamer_build_info",
             "Version and authority of the daemon, and whether it is compiled.",
@@ -130,8 +131,8 @@ class RouterCollector:
             yield from self._journal(self._router.journal, router)
         if self.tracing is not None:
             yield from self._traces(self.tracing)
-        if self.pair is not None:
-            yield from _pair(self.pair())
+        for families in self._features:
+            yield from families()
         if self.push is not None:
             yield from self.push.families()
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
@@ -242,13 +243,6 @@ class RouterCollector:
         for kind, number in self._services().items():
             entries.add_metric((kind,), number)
         yield entries
-
-    def _last_values(self, values: LastValues) -> Iterable[Metric]:
-        yield GaugeMetricFamily("ustreamer_utwin_topics", "Topics whose last message uTwin keeps.", len(values))
-        yield GaugeMetricFamily("ustreamer_utwin_bytes", "Bytes of these messages.", values.bytes)
-        yield CounterMetricFamily(
-            "ustreamer_utwin_forgotten_messages", "Last messages for which uTwin had no room any more.", values.forgotten
-        )
 
     def _paused(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)
@@ -492,44 +486,20 @@ class _Fixed(Collector):
         return self._families
 
 
-def _pair(view: PairView) -> Iterable[Metric]:
-    """Yield what is known of the pair: the families that there are only with a section `pair`."""
-    for name, text, value in (
-        ("active", "1 if this streamer of the pair is active, 0 if it is on standby.", view.is_active),
-        ("epoch", "How often the roles of the pair have been taken, as far as it is known.", view.epoch),
-        ("link_up", "1 while there is a link to the other streamer of the pair.", view.is_linked),
-        ("protected", "1 while the standby has a copy of everything that waits.", view.is_protected),
-        ("differs", "1 if the other one has another configuration, so that it does not take over.", not view.is_alike),
-        ("waiting_bytes", "Bytes that are on their way to the other one.", view.waiting_bytes),
-        (
-            "lacks",
-            "Nodes and brokers that the active one is connected to, and the standby is not or could not be.",
-            view.lacks,
-        ),
-        ("overheard_messages", "Messages that the standby has heard, and the active one has not settled.", view.overheard),
-    ):
-        yield GaugeMetricFamily(f"ustreamer_pair_{name}", text, float(value))
-    text = "1 while the two differ in what a take-over would show, beyond the configurations."
-    differences = GaugeMetricFamily("ustreamer_pair_difference", text, labels=("what",))
-    for what in DIFFERENCES:
-        differences.add_metric((what,), float(what in view.differences))
-    yield differences
-    yield CounterMetricFamily("ustreamer_pair_takeovers", "How often this streamer has become active.", view.takeovers)
-    refused = CounterMetricFamily(
-        "ustreamer_pair_refused", "What did not come from the other one, or was old.", labels=("what",)
-    )
-    for what, number in view.refused.items():
-        refused.add_metric((what,), number)
-    yield refused
-
-
 class Exposition:
     """The content of `/metrics`."""
 
     def __init__(
-        self, router: Router, tracing: "Tracing | None" = None, services: Callable[[], Mapping[str, int]] = dict
+        self,
+        router: Router,
+        tracing: "Tracing | None" = None,
+        services: Callable[[], Mapping[str, int]] = dict,
+        features: Sequence[MakeFamilies] = (),
+        notes: Sequence[Callable[[], list[str]]] = (),
     ) -> None:
-        self._collector = RouterCollector(router, tracing, services)
+        """``services`` and ``features``: see `RouterCollector`; ``notes`` are for `/readyz`."""
+        self._collector = RouterCollector(router, tracing, services, features)
+        self._notes = notes
         self._process = (ProcessCollector(registry=None), PlatformCollector(registry=None))
         self._scrape: asyncio.Task[bytes] | None = None
 
@@ -583,13 +553,9 @@ class Exposition:
         """Expose until when these certificates are valid."""
         self._collector.certificates = certificates
 
-    def use_pair(self, pair: Callable[[], PairView]) -> None:
-        """Expose what is known of the pair."""
-        self._collector.pair = pair
-
-    def pair_notes(self) -> list[str]:
-        """Return the notes about a pair (`PairView.notes`); none of a streamer that works alone."""
-        return [] if self._collector.pair is None else self._collector.pair().notes
+    def notes(self) -> list[str]:
+        """Return what the features have to say in `/readyz`."""
+        return [note for notes in self._notes for note in notes()]
 
     def use_push(self, push: "Push | None") -> None:
         """Expose the numbers of this push from now on."""

@@ -1,23 +1,62 @@
 """The pages for a pair: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other one."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamer.admin.access import caller_of, refused, works_on_standby
 from streamer.admin.answers import API, body_of
 from streamer.admin.request_queue import is_gone
 from streamer.admin.running import PairedView, RunningStreamer
+from streamer.features.pair.view import DIFFERENCES, PairView
 from streamer.journal.moments import as_moment
 from streamer.logs.audit import DENIED, audit
-from streamer.pair.view import PairView
 
 _PATIENCE_S = (
     8.0  # on a busy machine, heartbeats are late; and programs need seconds to connect to a standby that was restarted
 )
 _AGAIN_S = 0.1
 _ALONE = "this streamer works alone: its configuration has no section pair"
+
+
+def notes(pair: PairedView) -> list[str]:
+    """Return the notes for `/readyz` (`PairView.notes`)."""
+    return pair.view.notes
+
+
+def families(pair: PairedView) -> Iterable[Metric]:
+    """Yield what is known of the pair: the families that there are only with a section `pair`."""
+    view = pair.view
+    for name, text, value in (
+        ("active", "1 if this streamer of the pair is active, 0 if it is on standby.", view.is_active),
+        ("epoch", "How often the roles of the pair have been taken, as far as it is known.", view.epoch),
+        ("link_up", "1 while there is a link to the other streamer of the pair.", view.is_linked),
+        ("protected", "1 while the standby has a copy of everything that waits.", view.is_protected),
+        ("differs", "1 if the other one has another configuration, so that it does not take over.", not view.is_alike),
+        ("waiting_bytes", "Bytes that are on their way to the other one.", view.waiting_bytes),
+        (
+            "lacks",
+            "Nodes and brokers that the active one is connected to, and the standby is not or could not be.",
+            view.lacks,
+        ),
+        ("overheard_messages", "Messages that the standby has heard, and the active one has not settled.", view.overheard),
+    ):
+        yield GaugeMetricFamily(f"ustreamer_pair_{name}", text, float(value))
+    text = "1 while the two differ in what a take-over would show, beyond the configurations."
+    differences = GaugeMetricFamily("ustreamer_pair_difference", text, labels=("what",))
+    for what in DIFFERENCES:
+        differences.add_metric((what,), float(what in view.differences))
+    yield differences
+    yield CounterMetricFamily("ustreamer_pair_takeovers", "How often this streamer has become active.", view.takeovers)
+    refused = CounterMetricFamily(
+        "ustreamer_pair_refused", "What did not come from the other one, or was old.", labels=("what",)
+    )
+    for what, number in view.refused.items():
+        refused.add_metric((what,), number)
+    yield refused
 
 
 class PairPages:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
-from streamer.pair.view import PairView
+from streamer.features.pair.view import PairView
 from streamer.services.host import ServiceHost
 
 if TYPE_CHECKING:

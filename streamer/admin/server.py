@@ -136,7 +136,7 @@ class AdminServer:
         answer = {
             "ready": not reasons,
             "reasons": reasons,
-            "notes": [*alone(self._router), *self._exposition.pair_notes()],
+            "notes": [*alone(self._router), *self._exposition.notes()],
             "endpoints": [
                 {"name": account.name, "transport": account.transport, **link_of(account.link)}
                 for account in self._router.endpoint_accounts()

@@ -9,7 +9,7 @@ from streamer.admin.readiness import unready
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.router import Router
-from streamer.pair.view import PairView
+from streamer.features.pair.view import PairView
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 
 ROUTES = 20

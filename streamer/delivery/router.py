@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random as _random
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from streamer.clock import Clock, SetBacks
 from streamer.config.models import Config, QueuePolicy
@@ -16,7 +16,6 @@ from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
 from streamer.delivery.custody.unconfirmed import UnconfirmedStore
 from streamer.delivery.inbound.ingress import Ingress
-from streamer.delivery.inbound.initial_values import InitialValues
 from streamer.delivery.inbound.listening import Listening
 from streamer.delivery.inbound.receiving import Receiving
 from streamer.delivery.inbound.recovery import Recovery
@@ -39,7 +38,6 @@ from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey, RoutingTable
 from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, UTransport
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER
 
@@ -53,18 +51,41 @@ _SMALL_BACKLOG_MESSAGES = 2000  # looked through at every tick
 _SELDOM_S = 0.5  # between rare tasks of the tick
 
 
+class Task(Protocol):
+    """Work that a router goes on with every half second while there is some, until it drains."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is something to do, now or soon."""
+
+    def go_on(self, router: "Router") -> None:
+        """Do what is due, without waiting, and not too much at once."""
+
+
 class Additions(NamedTuple):
     """The parts that features add to a router, which does not know whose they are.
 
     ``observers`` of outcomes; ``steps`` that each batch passes where it arrives; ``gates`` that all have to be open for
-    anything to be sent; observers of the ``interest`` in topics; on ``standby``: `Router.standby`.
+    anything to be sent; observers of the ``interest`` in topics; ``tasks`` of the tick; on ``standby``: `Router.standby`.
     """
 
     observers: tuple[OutcomeObserver, ...] = ()
     steps: tuple[MakeStep, ...] = ()
     gates: tuple[Callable[[], bool], ...] = ()
     interest: tuple[InterestObserver, ...] = ()
+    tasks: tuple[Task, ...] = ()
     standby: Callable[[], str | None] = lambda: None
+
+    def plus(self, other: "Additions") -> "Additions":
+        """Return these and what another feature adds, behind them. One that goes on standby has to be the first."""
+        return Additions(
+            self.observers + other.observers,
+            self.steps + other.steps,
+            self.gates + other.gates,
+            self.interest + other.interest,
+            self.tasks + other.tasks,
+            self.standby,
+        )
 
 
 _NOTHING = Additions()
@@ -104,10 +125,6 @@ class Router:
         self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
         self.settler.log.use(config.log)
         self._random = random
-        self.last_values = None
-        if config.utwin is not None:
-            bounds = config.utwin.max_topics, config.utwin.max_bytes
-            self.last_values = LastValues(*bounds, config.listed_authorities, asyncio.Event())
         self.egresses: dict[str, Egress] = {}
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
@@ -115,10 +132,6 @@ class Router:
         self.custody.has_waiting_source = lambda now_s: any(
             each.awaits_acknowledgements(now_s) for each in self.transports.values()
         )
-        self.initial_values = None
-        if self.last_values is not None:
-            self.initial_values = InitialValues(self.ingresses, self.interest, self.last_values, clock)
-            self.initial_values.use(_initial_topics(config))
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.listening = Listening(transports, self.ingresses, self.interest, is_of_pair=config.pair is not None)
         self._policy = config.queue_policy
@@ -156,7 +169,6 @@ class Router:
             self._additions.steps,
         )
         if name != LOCAL_ENDPOINT:
-            self.ingresses[name].last_values = self.last_values
             self.ingresses[name].counts_ttl_from_arrival = config.endpoints[name].ttl_clock == "arrival"
 
     def replace_transport(self, name: str, transport: UTransport) -> None:
@@ -332,8 +344,6 @@ class Router:
         self.seen.resize(config.remember.ids, config.remember.seconds)
         self.settler.log.use(config.log)
         self._tokens.use(config.permissions)
-        if self.initial_values is not None:
-            self.initial_values.use(_initial_topics(config))
         self.notices.use(NoticeOptions.of(config), table.authorities, table.addressed)
         for name, endpoint in config.endpoints.items():
             if name in self.ingresses:
@@ -357,9 +367,7 @@ class Router:
         before = self.interest.at(topic)
         if self.interest.change(topic, interested, owner):
             for observer in self._additions.interest:
-                observer.interest_changed(topic)
-            if is_new and self.initial_values is not None:
-                self.initial_values.interest_changes(topic, before)
+                observer.interest_changed(topic, before, is_new)
             self.listening.change(topic)
             if not self._changed_interest:
                 asyncio.get_running_loop().call_soon(self._use_interest)
@@ -378,8 +386,8 @@ class Router:
         topics, self._changed_interest = self._changed_interest, {}
         for ingress in self.ingresses.values():
             ingress.interest_changed(topics)
-        if self.initial_values is not None:
-            self.initial_values.interest_changed()
+        for observer in self._additions.interest:
+            observer.interest_used(self.interest)
         self.pump.send()
 
     def link_changed(self, endpoint: str, state: LinkState) -> None:
@@ -396,7 +404,7 @@ class Router:
         """Return for how many seconds `tick` has nothing to do, unless `Custody.until_flushed` returns True earlier."""
         egresses = self.egresses.values()
         is_waiting = self.is_draining or self._recovery is not None or self.redrive.is_waiting
-        is_waiting |= self.initial_values is not None and self.initial_values.is_waiting
+        is_waiting |= any(task.is_waiting for task in self._additions.tasks)
         is_waiting |= any(ingress.has_backlog or len(ingress.misrouted) for ingress in self.ingresses.values())
         is_waiting |= any(queue.messages for egress in egresses for queue in egress.queues)
         if is_waiting or any(egress.store is not None and egress.store.is_redelivering for egress in egresses):
@@ -434,9 +442,11 @@ class Router:
                 self.journal.tick()
             self._tokens.refresh(now_s)
             self.redrive.go_on()
-            if self.initial_values is not None and self.initial_values.is_waiting and not self.is_draining:
-                self.initial_values.go_on(self.table)
-                self.pump.run()
+            if not self.is_draining:
+                for task in self._additions.tasks:
+                    if task.is_waiting:
+                        task.go_on(self)
+                        self.pump.run()
 
     def _say_set_back(self, back_s: float) -> None:
         if back_s:
@@ -509,10 +519,6 @@ class Router:
     def unsettled(self) -> int:
         """Return how many deliveries have no outcome yet."""
         return sum(egress.unsettled() for egress in self.egresses.values())
-
-
-def _initial_topics(config: Config) -> list[UUri]:
-    return [] if config.usubscription is None else config.usubscription.initial_topics
 
 
 def _plus(before: ByteCounts, now: ByteCounts | None) -> ByteCounts | None:

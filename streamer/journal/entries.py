@@ -120,7 +120,7 @@ class Batch:
 
     Deletions come first. A row or a segment replaces the one with its number; a letter replaces the one with its id,
     source, sink and route. ``letters_unmarked`` has the numbers of letters that stay after a redrive: their mark is removed.
-    ``letters_marked`` come last, and only on standby (`streamer.pair.mirror`).
+    ``letters_marked`` come last, and only on standby (`streamer.features.pair.mirror`).
     """
 
     rows: list[Row] = field(default_factory=list)

@@ -88,7 +88,7 @@ class Store:
                 return
             (low,) = connection.execute(_TOP.replace("max(", "min(")).fetchone()  # 0 if a table is empty
             by = max(self.top - number, self.top - low) + 1  # so far that no entry gets the old number of another
-            by += by % 2  # even numbers stay even: see `streamer.pair.mirror`
+            by += by % 2  # even numbers stay even: see `streamer.features.pair.mirror`
             with transaction(connection):
                 for table in TABLES:
                     connection.execute(f"UPDATE {table} SET number = number - ?", (by,))

@@ -19,8 +19,14 @@ _NOBODY: Mapping[str, int] = {}
 class InterestObserver(Protocol):
     """Observes changes of the interest in topics. It may neither wait nor fail."""
 
-    def interest_changed(self, topic: UUri) -> None:
-        """Observe that other authorities than before are interested in a topic, or with other periods."""
+    def interest_changed(self, topic: UUri, before: Mapping[str, int], is_new: bool) -> None:
+        """Observe that other authorities than ``before`` are interested in a topic, or with other periods.
+
+        ``is_new``: subscribers have come or gone.
+        """
+
+    def interest_used(self, interest: "Interest") -> None:
+        """Observe that what arrives from now on goes to those who are interested now."""
 
 
 class Interest:

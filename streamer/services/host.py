@@ -18,9 +18,9 @@ from streamer.services.state import Mirror, StateError, StateFile
 from streamer.services.status import StatusService, StreamerView
 from streamer.services.usubscription.follow import Follower
 from streamer.services.usubscription.service import USubscription
-from streamer.services.utwin import UTwin
+from streamer.services.utwin.last_values import LastValues
+from streamer.services.utwin.service import UTwin
 from streamer.transports.local import LocalTransport
-from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import PING, USTREAMER, USUBSCRIPTIONS, UTWIN, EntityId

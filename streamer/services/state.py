@@ -1,7 +1,7 @@
 """The state file: what the services keep across restarts, in a small SQLite file beside the journal.
 
 A change is on disk when `StateFile.write` returns, so an answer that is sent afterwards stays true; in a pair, it is on the
-other one's disk, too (`streamer.pair.state`). What happens to a damaged file is in `streamer.journal.damage`.
+other one's disk, too (`streamer.features.pair.state`). What happens to a damaged file is in `streamer.journal.damage`.
 """
 
 import asyncio

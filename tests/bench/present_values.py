@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.last_values import LastValues
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
@@ -38,11 +37,6 @@ async def cost_us(key: str) -> float:
     """CPU time of one message in the router, from its arrival until it is confirmed."""
     config = configuration(**KEYS[key])
     async with RouterHarness(config, is_traced=False) as harness:
-        if config.utwin is not None:
-            for ingress in harness.router.ingresses.values():
-                ingress.last_values = LastValues(
-                    config.utwin.max_topics, config.utwin.max_bytes, config.listed_authorities, asyncio.Event()
-                )
         likes = [harness.speed(b"x" * 256, UUri("veh1", 1 + number, 1, 0x8001)) for number in range(FLOWS)]
         made = [UMessage(new_id(harness.clock.ms), likes[n % FLOWS].attributes, b"x" * 256) for n in range(MESSAGES)]
         batches = [list(map(MemoryReceived, made[start : start + BATCH])) for start in range(0, MESSAGES, BATCH)]

@@ -4,7 +4,7 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.fault.pair_tap import PairTap
 from tests.fault.proxy import BACK, FORWARD, Proxy
 from tests.ports import free_port
-from tests.unit.pair.ends import End
+from tests.unit.features.pair.ends import End
 from tests.waiting import until
 
 IDS = [bytes([n]) * 16 for n in range(3)]

@@ -14,7 +14,8 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
-from streamer.delivery.router import Router
+from streamer.delivery.router import Additions, Router
+from streamer.features.utwin.feature import TwinFeature
 from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LocalTransport
@@ -124,8 +125,12 @@ class Device:
         )
         local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), entities(self.config))
         transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: local}
-        self.router = Router(self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None)
-        last_values = self.router.last_values
+        self.twin = None if self.config.utwin is None else TwinFeature(self.config, devices.clock)
+        additions = Additions() if self.twin is None else self.twin.additions
+        self.router = Router(
+            self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None, additions=additions
+        )
+        last_values = None if self.twin is None else self.twin.last_values
         self.service_host = ServiceHost(self.config, local, self.router, devices.clock, last_values=last_values)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -13,6 +13,7 @@ from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.outcomes.tap import SENT, Tap, TapFilter
 from streamer.delivery.router import Additions, Router
+from streamer.features.utwin.feature import TwinFeature
 from streamer.journal.journal import Journal
 from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.traces.recorder import Recorder
@@ -106,6 +107,9 @@ class RouterHarness:
         self._buffers: list[Buffer] = []
         self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
         self.recorder = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
+        self.twin = None if self.config.utwin is None else TwinFeature(self.config, self.clock)
+        if self.twin is not None:
+            additions = additions.plus(self.twin.additions)
         self.router = Router(
             self.config,
             dict(self.transports),

@@ -183,7 +183,7 @@ async def test_a_subscription_to_any_instance_gets_the_last_value_of_each() -> N
 async def test_subscribers_of_more_topics_than_there_is_room_for_wait_for_the_next_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.inbound.initial_values._MAX_WAITING_TOPICS", 1)
+    monkeypatch.setattr("streamer.features.utwin.initial_values._MAX_WAITING_TOPICS", 1)
     async with RouterHarness(configured()) as harness:
         for topic in (SPEED, DOORS):
             publish(harness, b"last", topic)
@@ -198,6 +198,8 @@ async def test_a_reload_switches_it_on() -> None:
         publish(harness, b"last")
         await subscribe(harness, {"phone1": 0})
         await Reload(harness.router, configured(), {}).run()
+        assert harness.twin is not None
+        harness.twin.use(configured())
         harness.pass_time(1000)
         assert payloads(harness, "phone") == []  # it had subscribed before
         publish(harness, b"doors", DOORS)
@@ -214,7 +216,7 @@ WIDE = SPEED._replace(ue_id=0xFFFF8000)
 async def test_a_wide_subscription_gets_each_value_once_also_if_they_need_several_rounds(
     monkeypatch: pytest.MonkeyPatch, attempts: int
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.inbound.initial_values._ATTEMPTS_PER_ROUND", attempts)
+    monkeypatch.setattr("streamer.features.utwin.initial_values._ATTEMPTS_PER_ROUND", attempts)
     small = {"queue": {"messages": 3, "on_full": "reject"}}
     async with RouterHarness(configured(queue_policy=small)) as harness:
         for number in range(10):
@@ -223,14 +225,14 @@ async def test_a_wide_subscription_gets_each_value_once_also_if_they_need_severa
         for _ in range(12):
             harness.pass_time(1000)
         assert sorted(payloads(harness, "phone")) == [b"%d" % number for number in range(10)]
-        assert harness.router.initial_values is not None
-        assert not harness.router.initial_values.is_waiting
+        assert harness.twin is not None
+        assert not harness.twin.initial_values.is_waiting
 
 
 async def test_whoever_leaves_in_the_middle_of_a_wide_subscription_gets_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streamer.delivery.inbound.initial_values._ATTEMPTS_PER_ROUND", 2)
+    monkeypatch.setattr("streamer.features.utwin.initial_values._ATTEMPTS_PER_ROUND", 2)
     async with RouterHarness(configured()) as harness:
         for number in range(6):
             publish(harness, b"%d" % number, SPEED._replace(ue_id=number << 16 | 0x8000))
@@ -297,8 +299,8 @@ async def test_whoever_leaves_a_wide_subscription_at_once_gets_later_what_did_no
 
 async def test_values_of_an_earlier_process_go_to_new_subscribers_only() -> None:
     async with RouterHarness(configured()) as harness:
-        assert harness.router.last_values is not None
-        harness.router.last_values.restore([(harness.speed(b"before"), harness.clock.ms)], harness.clock.ms, harness.clock.s)
+        assert harness.twin is not None
+        harness.twin.last_values.restore([(harness.speed(b"before"), harness.clock.ms)], harness.clock.ms, harness.clock.s)
         harness.router.set_interest(SPEED, {"phone1": 0}, "test")  # restored
         await asyncio.sleep(0)
         harness.pass_time(2000)

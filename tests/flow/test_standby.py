@@ -3,9 +3,9 @@
 from typing import Any
 
 from streamer.delivery.router import Additions
-from streamer.pair.interest import HeardInterest, ToldInterest
-from streamer.pair.overhearing import Overhearing
-from streamer.pair.shadows import Shadows
+from streamer.features.pair.interest import HeardInterest, ToldInterest
+from streamer.features.pair.overhearing import Overhearing
+from streamer.features.pair.shadows import Shadows
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Refused
 from streamer.transports.memory import MemoryReceived

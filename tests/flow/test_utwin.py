@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streamer.config.services import UtwinConfig
-from streamer.services import utwin
 from streamer.services.state import StateError, StateFile, Statement
+from streamer.services.utwin import service as utwin
 from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -331,8 +331,8 @@ async def test_the_present_value_is_known_at_once_after_an_outage(devices: Devic
 async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invented(devices: Devices) -> None:
     device = await started(devices, max_topics=10)
     app = await devices.client(1, 0xA)
-    values, twin = device.router.last_values, device.service_host.utwin
-    assert values is not None
+    assert device.twin is not None
+    values, twin = device.twin.last_values, device.service_host.utwin
     assert twin is not None
     for _ in range(3):
         for number in range(100):
@@ -341,8 +341,8 @@ async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invente
         await twin.save()
         assert (len(values.changed), len(values.saved)) == (0, 10)
     device = await devices.restart(device)
-    assert device.router.last_values is not None
-    assert (len(device.router.last_values), len(device.router.last_values.changed)) == (10, 0)
+    assert device.twin is not None
+    assert (len(device.twin.last_values), len(device.twin.last_values.changed)) == (10, 0)
 
 
 async def test_what_could_not_be_saved_is_saved_the_next_time(
@@ -428,8 +428,8 @@ async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_v
         device = await devices.device(1, **device.options)
         for topic in (TOPICS[3], TOPICS[0]):
             await app.publish(topic, b"new")
-    values = device.router.last_values
-    assert values is not None
+    assert device.twin is not None
+    values = device.twin.last_values
     await until(lambda: len(values) == 3, "the earlier values")
     assert found(await last(app, *TOPICS)) == [b"new", "NOT_FOUND", b"old", b"new"]
 
@@ -487,8 +487,8 @@ async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices,
 
 
 async def test_the_identity_that_permissions_ask_for_survives_a_restart(devices: Devices, device: Device) -> None:
-    values = device.router.last_values
-    assert values is not None
+    assert device.twin is not None
+    values = device.twin.last_values
     message = publish(devices.clock.ms, SPEED, b"1")
     values.put(
         UMessage(message.id, replace(message.attributes, provenance=Provenance("dev1")), b"1"),
@@ -498,8 +498,8 @@ async def test_the_identity_that_permissions_ask_for_survives_a_restart(devices:
     assert device.service_host.utwin is not None
     await device.service_host.utwin.save()
     device = await devices.restart(device)
-    assert device.router.last_values is not None
-    ((_, value),) = device.router.last_values.listed()
+    assert device.twin is not None
+    ((_, value),) = device.twin.last_values.listed()
     assert value.message.attributes.provenance.identity == "dev1"
 
 

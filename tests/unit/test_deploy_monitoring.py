@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.admin.metrics import Exposition
 from streamer.admin.otel.push import Push
+from streamer.admin.pair import families
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
@@ -103,11 +104,11 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
-    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges)
     assert daemon.pair is not None
-    view = daemon.pair.view
-    exposition.use_pair(lambda: view)
+    told = list(families(daemon.pair))
     daemon.pair._is_standby = False  # as of one that is active
+    twin = [] if daemon.twin is None else [daemon.twin.families]
+    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges, [lambda: told, *twin])
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     expiry = daemon._admin._expiry
     expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from streamer.config.load import ConfigError, load
+from streamer.features.pair import notes
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.file import problem_of
 from streamer.journal.schema import JOURNAL
 from streamer.journal.store import Store
-from streamer.pair import notes
 
 BOUNDS = LetterBounds(10, 1 << 20, 10, 1 << 20)
 

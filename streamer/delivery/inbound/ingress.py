@@ -33,8 +33,7 @@ from streamer.transports.base import Received, Refused, UListener, UTransport
 from streamer.transports.errors import Unwanted
 from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.flows import Flows
-from streamer.uprotocol.last_values import LastValues
-from streamer.uprotocol.message import Attributes, UMessage, UMessageType
+from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms
@@ -47,7 +46,6 @@ _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
 # are looked up; each one's own would be resolved and encoded anew.
 _ARRIVAL_STEP_MS: Final = 50
 _CLOCK_MESSAGES = 64  # messages of a batch whose ids are compared with our clock
-_PUBLISH: Final = UMessageType.PUBLISH
 _NONE: Final[list[Delivery]] = []
 _MANY = 16  # messages of a batch that may come from a source faster than its destination
 
@@ -107,11 +105,12 @@ class Ingress(UListener):
         self._request_answered = request_answered
         self._expired = 0  # in the backlog, since the last tick
         self.counts_ttl_from_arrival = False
-        self.last_values: LastValues | None = None
         self._counted: Cache[tuple[Attributes, int], Attributes] = Cache()
         self.source_clocks = SourceClocks()
         self._looks_at_clocks = True  # once per tick
-        self._steps = tuple(make(Inlet(name, self.stats)) for make in steps)
+        made = [make(Inlet(name, self.stats)) for make in steps]
+        self._steps = tuple(step for step in made if step is not None)
+        self._noting = tuple(step for step in self._steps if step.notes_accepted)
 
     @property
     def flows(self) -> Flows:
@@ -489,8 +488,9 @@ class Ingress(UListener):
         legs = resolved.legs
         received.holders += len(legs) - 1
         message, seen = received.message, self._seen
-        if self.last_values is not None and message.attributes.type is _PUBLISH and not history:
-            self.last_values.put(message, now_ms, now_s)
+        if not history:
+            for step in self._noting:
+                step.accepted(message, now_ms, now_s)
         entered: list[Leg] = []
         for leg in legs:
             queue = leg.queue

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from streamer.pair.lease import Timing
-from streamer.pair.view import PairView
+from streamer.features.pair.lease import Timing
+from streamer.features.pair.view import PairView
 from tests.ports import HOST, free_port
 from tests.unit.admin.daemon import DaemonHarness
 from tests.waiting import until
@@ -82,7 +82,7 @@ async def pair(folder: Path, **changes: dict[str, Any]) -> AsyncIterator[PairHar
     No role changes because the event loop, which they share, is held up for some seconds.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamer.pair.paired.Timing", partial(Timing, relies_s=40, longest_relies_s=40, pause_s=30))
+        patch.setattr("streamer.features.pair.paired.Timing", partial(Timing, relies_s=40, longest_relies_s=40, pause_s=30))
         found = PairHarness(folder, changes)
     found.start()
     try:

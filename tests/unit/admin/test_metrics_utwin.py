@@ -27,8 +27,8 @@ async def test_what_is_kept_is_counted_and_what_was_forgotten(tmp_path: Path) ->
     async with running(tmp_path, utwin={"max_topics": 3, "max_bytes": "64KiB"}) as served:
         assert await metrics(served) == {"topics": 0, "bytes": 0, "forgotten_messages_total": 0}
         arrive(served, *[b"x"] * 5)
-        values = served.daemon.router.last_values
-        assert values is not None
+        assert served.daemon.twin is not None
+        values = served.daemon.twin.last_values
         size = sum(value.message.size for _, value in values.listed())
         assert await metrics(served) == {"topics": 3, "bytes": size, "forgotten_messages_total": 2}
 

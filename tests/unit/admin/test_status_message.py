@@ -5,8 +5,8 @@ from itertools import pairwise
 from streamer import __version__
 from streamer.admin.status_message import ENDPOINTS, REASONS, ROUTES, TEXT, StatusView
 from streamer.config.shown import fingerprint
+from streamer.features.pair.view import PairView
 from streamer.journal.moments import as_moment
-from streamer.pair.view import PairView
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.status import UCode

@@ -8,8 +8,8 @@ import pytest
 from streamer.config.cost import disk_bytes, memory_bytes, sum_line
 from streamer.config.models import Config
 from streamer.config.types import MIB
-from streamer.pair import mirror, shadows
-from streamer.pair.link import MOST_WAITING_BYTES
+from streamer.features.pair import mirror, shadows
+from streamer.features.pair.link import MOST_WAITING_BYTES
 
 PAIR = {"listen": "127.0.0.1:7448", "key_file": "/key"}
 

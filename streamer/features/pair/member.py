@@ -1,0 +1,819 @@
+"""One side of a pair: its lease, its end of the link, and its journal, which is the other one's copy until it works.
+
+The law of this file:
+- Nothing is sent to any network unless `Member.may_send`.
+- The epoch is on disk before anybody hears of it; if the disk fails, it is in memory, and that is logged.
+- On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
+- A source waits for the other one only while that one answers and writes: `MirroredJournal.work_alone` is called when the
+  lease, the link or the other one's report says that it does not. What answers again is told everything again.
+- The state file of the services goes with the journal: `streamer.features.pair.state`.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import math
+import secrets
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from streamer.clock import Clock
+from streamer.features.pair import notes, wire
+from streamer.features.pair.disk import NO_CLAIM, Disk
+from streamer.features.pair.handing import Adoption, Offers
+from streamer.features.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
+from streamer.features.pair.link import Link
+from streamer.features.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
+from streamer.features.pair.reach import Reach
+from streamer.features.pair.reports import BROKER, STALE_S, Lacking, Reports, nodes_of
+from streamer.features.pair.sealing import TAG_BYTES
+from streamer.features.pair.sending import LONGEST_PAUSE_S, Attempts
+from streamer.features.pair.shadows import Settled, Shadows
+from streamer.features.pair.state import MirroredFile, MirroredState, StateReplica
+from streamer.journal import codec
+from streamer.journal.journal import Journal, JournalState
+from streamer.transports.base import Received
+from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.proto import pair_v1_pb2 as pb
+
+logger = logging.getLogger("ustreamer.pair")
+
+FIRST, SECOND = "a", "b"
+"""The names of the side that listens, and of the other one. Of two that start together, the first works; its entries have
+even numbers."""
+
+_PARITY = {True: 0, False: 1}
+_SETTLED_PER_HEARTBEAT = 4
+_SAVES_WITHIN_S = 0.4  # a process that does not run for longer takes itself for one that was stopped
+_PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
+_ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
+_SESSION = b"uStreamer: the client id of one of a pair\0"
+_COPY = "copy of the pair"
+_MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as well
+
+
+class Identity(NamedTuple):
+    """Who this side is: ``config`` is the fingerprint of what both have to have in common."""
+
+    name: str
+    config: str
+    version: str
+    sessions: Mapping[str, str] = {}
+    """By endpoint, what has to be the same at both, so that a broker takes them for one client."""
+    authority: str = ""
+    """That of both. Pairs of one fleet may have one key."""
+
+
+class OwnStreamer(Protocol):
+    """The streamer of this side."""
+
+    def reached(self) -> Sequence[str]:
+        """Return the endpoints that it is connected to."""
+
+    def accepting(self) -> Mapping[str, bool]:
+        """Return, on standby, by endpoint whether its broker accepts connections, as far as that is known.
+
+        One that does may still refuse the streamer.
+        """
+
+    def lost(self) -> Sequence[str]:
+        """Return the endpoints that it is not connected to, as far as it is active."""
+
+    def nodes(self) -> Mapping[str, Collection[str]]:
+        """Return, by endpoint, the ids of the connected nodes that are foreign to the pair, where the network has nodes."""
+
+    def is_draining(self) -> bool:
+        """Return whether it ends, and so closes its links itself."""
+
+    def adopt(self, endpoint: str, batch: list[Received]) -> bool:
+        """Take messages as if they had arrived at an endpoint; return False if there is no such endpoint."""
+
+    def role_changed(self, changed: Changed) -> None:
+        """Begin to work, or end at once."""
+
+    def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
+        """Return what is to be told next of the interest in topics; with ``is_first``, begin with everything."""
+
+    def hear_interest(self, told: pb.Interest) -> None:
+        """On standby: listen to what the other one's subscribers want."""
+
+    def say_aside(self, payload: bytes) -> None:
+        """Say something to the other one over the networks that both are connected to."""
+
+    def wants_to_hand_over(self, why: str) -> None:
+        """End, and hand over: the other one can do what this one cannot."""
+
+
+class Member:
+    """One side. `OwnStreamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
+
+    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
+    services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``reports``:
+    those of this link. ``refused_aside`` counts what was said beside the link by strangers.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        path: Path,
+        clock: Clock,
+        timing: Timing,
+        streamer: OwnStreamer,
+        *,
+        key: bytes,
+        is_safe_at_both: bool = True,
+        prefer_s: float | None = None,
+    ) -> None:
+        """``path``: that of the notes. Raises `NotesError`."""
+        self._identity = identity
+        self._path = path
+        self._clock = clock
+        self._timing = timing
+        self._streamer = streamer
+        self._key = key
+        self._aside_key = hmac.digest(key, _ASIDE + identity.authority.encode(), "sha256")
+        self._seen_aside = 0, 0
+        self._proved_s = -math.inf  # when something was heard beside the link that nobody could have recorded
+        self.refused_aside = 0
+        self._is_safe_at_both = is_safe_at_both
+        self._prefer_s = prefer_s
+        self._notes = notes.read(path)
+        self._had_peer = self._notes.epoch > 0  # it is not the first start of the pair
+        self._saving = threading.Lock()  # threads write, and the event loop
+        self._save()
+        run = secrets.randbits(63) + 1
+        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
+        self._reach = Reach(self._notes.refused, clock.monotonic_s())
+        self.settled = Settled()
+        self.shadows = Shadows()
+        self.state = MirroredState(
+            lambda written: self._say(pb.Frame(state=wire.state_to_proto(written))), clock.monotonic_s
+        )
+        self.other: pb.Hello | None = None
+        self.reports = Reports()
+        self._nodes = Lacking()
+        self._said_lacking = ""
+        self._said_separate = 0
+        self._run = run
+        self._same_place_s = -math.inf  # when somebody was heard beside the link who has this place in the pair
+        self._differences: dict[str, str] = {}
+        self.takeovers = 0
+        self.why = "it has just started"
+        self.since_ms = clock.wall_ms()
+        self._link: Link | None = None
+        self._journal: Journal | None = None  # that of the standby
+        self._replica: Replica | None = None
+        self._state_replica: StateReplica | None = None
+        self._offers: Offers | None = None
+        self._adoption = Adoption(streamer.adopt)
+        self._working: MirroredJournal | None = None
+        self._since_s: dict[str, float] = {}
+        self._attempts = Attempts()
+        self._why_unshared = ""  # since the last copy was given up
+        self._has_stored = asyncio.Event()
+        self._has_told = False  # that everything is on both disks
+        self._is_slow = False
+
+    @property
+    def name(self) -> str:
+        """Return its name in the pair."""
+        return self._identity.name
+
+    @property
+    def report(self) -> pb.Report:
+        """Return the last report of the other side on this link."""
+        return self.reports.latest
+
+    def use(self, link: Link) -> None:
+        """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
+        self._link = link
+
+    def stand_by(self, journal: Journal, state: MirroredFile) -> None:
+        """Have the other side write an open journal, and the state file, until `end_standby`."""
+        self._journal = journal
+        self._state_replica = StateReplica(state, self._answer_state)
+        self._copy_of(journal, self._disk_of(journal.facts, journal.top))
+
+    def _copy_of(self, journal: Journal, disk: Disk) -> None:
+        """Have the active one copy a journal from the beginning."""
+        if self._offers is not None:
+            self._offers.end()
+        self._replica = replica = Replica(journal, disk, self._stored)
+        self._offers = Offers(journal, disk, self._say, replica.delete)
+        self._know(disk)
+        self._greet()  # what has come before was not written
+
+    def end_standby(self) -> None:
+        """Take nothing more from the other side: journal and state file are about to be closed."""
+        self._journal = self._replica = self._offers = self._state_replica = None
+
+    def _answer_state(self, number: int, problem: str) -> None:
+        self._say(pb.Frame(state_stored=pb.StateStored(number=number, problem=problem)))
+
+    def arrange(self, journal: MirroredJournal) -> None:
+        """Prepare a journal that is not open yet for `work`."""
+        is_even = self._identity.name == FIRST
+        safe, monotonic_s = self._is_safe_at_both, self._clock.monotonic_s
+        journal.arrange(is_even, self._tell, safe, lambda: self.lease.epoch, self._disk_of, monotonic_s)
+
+    def _disk_of(self, facts: Mapping[str, str], top: int) -> Disk:
+        """Return the disk of a journal. Facts that the notes do not know are of another one, or of an earlier version."""
+        disk = disk_of_facts(facts, top, _PARITY[self._identity.name == FIRST])
+        return disk if disk.name == self._notes.journal else disk_of_facts({}, disk.top, disk.parity)
+
+    @property
+    def _disk(self) -> Disk | None:
+        """Return the disk of the journal; None while that is not open."""
+        if self._replica is not None:
+            return self._replica.disk
+        return None if self._working is None else self._working.disk
+
+    def _know(self, disk: Disk) -> None:
+        """Write down the name of the disk, beside its journal."""
+        if disk.name != self._notes.journal:
+            self._notes = self._notes._replace(journal=disk.name)
+            self._save()
+
+    def _check_files(self) -> None:
+        """Notice that a journal was salvaged while it was in use: it is another disk, and copied anew.
+
+        One at work goes on in a higher epoch when it hears of later work, and its disk has to say so.
+        """
+        if self._working is not None:
+            if self.lease.is_active:
+                self._working.work_in(self.lease.epoch)
+            self._working.check_file()
+            if self._working.disk.name != self._notes.journal:
+                self._know(self._working.disk)
+                self._greet()
+        elif self._replica is not None and self._journal is not None and self._replica.is_void:
+            logger.error("pair_disk_renamed reason=%s", "its journal was salvaged")
+            self._copy_of(self._journal, self._disk_of({}, self._journal.top))
+
+    def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
+        """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
+        self._working = journal
+        if self.other is not None:
+            journal.met(self.other.disk, wire.claim_from_proto(self.other.claim))
+        self._know(journal.disk)
+        self._greet()
+        self.state.work(state)
+        if self.lease.is_alone:
+            journal.work_alone()
+        self._copy_to_other()
+
+    def configured(self, config: str) -> None:
+        """Use another fingerprint of what both have to have in common."""
+        self._identity = self._identity._replace(config=config)
+        self._compare()
+        self._greet()
+
+    def may_send(self) -> bool:
+        """Whether messages may be sent now; to be asked before each batch."""
+        return self.lease.may_send(self._clock.monotonic_s())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether, on standby, it has written everything that the active one has sent: journal and state file.
+
+        That is no more than its own disk says: the active one may have given this copy up since.
+        """
+        replica, state = self._replica, self._state_replica
+        return replica is not None and replica.is_whole and state is not None and state.is_whole
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether one of the two could fail now, and nothing would be lost.
+
+        Active, it rests on what the standby has confirmed: a copy of everything, to which each transaction is added before
+        it counts as written. On standby, it rests on its own disk, and on the last report of the active one, which is not
+        older than `reports.STALE_S` and says that the active one rests on this copy. What is not known is not protected.
+        """
+        if self.lease.is_active:
+            return self._working is not None and self._working.is_whole and self.state.is_whole
+        return self.is_whole and not self._why_given_up()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Return the bytes that are on their way to the other side."""
+        return 0 if self._link is None else self._link.waiting_bytes
+
+    def why_not_ready(self) -> str:
+        """Return why this one, on standby, could not take over without a loss; empty if it could."""
+        if self.other is not None and not self.lease.is_ready:
+            return "the other one has another configuration"
+        return self.why_not_whole()
+
+    def why_not_whole(self) -> str:
+        """Return why this one, on standby, has no copy of what waits; empty if it has, with whatever configuration.
+
+        Who updates one after the other waits for this: the other one is the next to get the new configuration.
+        """
+        if self.other is None:
+            return "there is no link to the other one"
+        if self.is_whole:
+            return self._problem() or self._why_given_up() or self.lacking
+        problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
+        return problem or "the copy of the other one's journal and state file is not complete yet"
+
+    def _why_given_up(self) -> str:
+        """Return why the active one does not rest on the copy here; empty if it does."""
+        if not self.reports.is_known(self._clock.monotonic_s()):
+            return f"for {STALE_S:g} s nothing has come over the link, so it is not known whether the copy is complete"
+        why = self.report.unshared
+        return f"the active one does not rest on the copy here: {why}" if why else ""
+
+    @property
+    def lacking(self) -> str:
+        """Return which nodes and brokers the active one is connected to, and the standby could not serve at once.
+
+        It rests on the links of both, on the standby's attempts to connect to brokers, and on the last report. What is not
+        known is not lacking.
+        """
+        return self._nodes.text
+
+    @property
+    def lacks(self) -> int:
+        """Return how many nodes and brokers the standby lacks."""
+        return len(self._nodes)
+
+    @property
+    def untried(self) -> list[str]:
+        """Return, on standby, of which brokers it is known only that they accept connections, as texts."""
+        if self.lease.is_active:
+            return []
+        accepting = [name for name, accepts in self._streamer.accepting().items() if accepts]
+        return [
+            f"this one was never connected to the broker of endpoint {name}, which accepts connections"
+            for name in filter(self._reach.is_unknown, accepting)
+        ]
+
+    def _linked(self, now_s: float) -> dict[str, Collection[str]]:
+        """Return the foreign nodes by endpoint, and the brokers: those that it is connected to or, on standby, might be."""
+        linked = dict(self._streamer.nodes())
+        if self.lease.is_active:
+            brokers = dict.fromkeys(self._streamer.reached(), True)
+        else:
+            accepting = self._streamer.accepting().items()
+            brokers = {name: accepts and self._reach.may_try(name, now_s) for name, accepts in accepting}
+        return {name: [BROKER] if might_be else [] for name, might_be in brokers.items()} | linked
+
+    def _compare_nodes(self, now_s: float) -> None:
+        if self.lease.is_active and self._streamer.is_draining():
+            return  # what it was connected to before counts: it closes its links itself
+        is_pair = self.other is not None and self.other.is_active is not self.lease.is_active
+        if not is_pair or not self.report.number or not self.reports.is_known(now_s):
+            self._nodes.forget()
+        else:
+            both = self._linked(now_s), nodes_of(self.report)
+            active, standby = both if self.lease.is_active else both[::-1]
+            self._nodes.look(active, standby, now_s)
+        if self._nodes.separate > self._said_separate:
+            self._said_separate = self._nodes.separate
+            consequence = "they are taken for programs that have a session for each of the two, and hold up no handover"
+            text = "pair_nodes_separate nodes=%d consequence=%s"
+            logger.info(text, self._said_separate, consequence, extra={"state": ("sessions with the pair", "separate")})
+        if bool(self.lacking) is bool(self._said_lacking):
+            return
+        self._said_lacking = self.lacking
+        if self.lacking:
+            consequence = "after a take-over, what these nodes send would be lost, and what goes to a broker would wait"
+            state = {"state": ("nodes of the pair", "lacking")}
+            logger.warning("pair_lacks_nodes reason=%s consequence=%s", self.lacking, consequence, extra=state)
+        else:
+            logger.info("pair_nodes_alike", extra={"state": ("nodes of the pair", "alike")})
+
+    @property
+    def differences(self) -> Mapping[str, str]:
+        """Return how the two differ, beyond their configurations, in what a take-over would show: texts by what differs."""
+        return self._differences
+
+    def _find_differences(self, now_s: float) -> None:
+        """Compare what the two say of themselves, and log each difference once."""
+        found = {}
+        if self.reports.clocks is not None and (apart := self.reports.clocks.text):
+            found["clock"] = apart
+        mine, theirs = self._sessions(), {} if self.other is None else self.other.sessions
+        if others := [name for name in mine if name in theirs and theirs[name] != mine[name]]:
+            consequence = "after a take-over the broker gives the other one another session"
+            found["client id"] = f"the two have different client ids at {', '.join(others)}: {consequence}"
+        if self.other is None and now_s - self._same_place_s < STALE_S:
+            found["place"] = (
+                "another streamer has the same place in the pair: one of the two listens, and the other one connects"
+            )
+        if self._offers is not None and self._offers.refused:
+            found["offers"] = (
+                f"{self._offers.refused} messages that this one has accepted alone are on its disk only: "
+                "the active one has no endpoint of that name, or cannot read them"
+            )
+        for what in found.keys() - self._differences.keys():
+            state = {"state": (f"{what} of the pair", "different")}
+            logger.error("pair_differs what=%s reason=%s", what, found[what], extra=state)
+        for what in self._differences.keys() - found.keys():
+            logger.info("pair_alike what=%s", what, extra={"state": (f"{what} of the pair", "alike")})
+        self._differences = found
+
+    def _sessions(self) -> dict[str, bytes]:
+        sessions = self._identity.sessions.items()
+        return {
+            name: hmac.digest(self._key, _SESSION + session.encode(), "sha256")[:TAG_BYTES] for name, session in sessions
+        }
+
+    def why_not_hand_over(self) -> str:
+        """Return why the other side cannot take over now; empty if it can."""
+        if not self.lease.is_active:
+            return "this one is on standby"
+        if self.other is None or self.lease.is_alone or not self.may_send():
+            return "the other one does not answer"
+        if not self.lease.is_ready:
+            return "the other one has another configuration"
+        if self.report.problem:
+            return f"the other one cannot write its journal: {self.report.problem}"
+        if self.state.problem:
+            return f"the other one has no copy of the state file: {self.state.problem}"
+        return "" if self.is_protected else "the other one has no complete copy of journal and state file yet"
+
+    def hear_aside(self, payload: bytes) -> None:
+        """Take what was said beside the link, by anybody: a heartbeat of the other side's counts there, too."""
+        tag, packed = payload[:TAG_BYTES], payload[TAG_BYTES:]
+        if not hmac.compare_digest(tag, self._tag_aside(packed)):
+            self.refused_aside += 1
+            return
+        aside = pb.Aside.FromString(packed)
+        heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
+        if heartbeat.name == self.name:
+            if heartbeat.run != self._run:
+                self._same_place_s = now_s
+            return
+        is_proved = self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s)
+        if is_proved or now_s - self._proved_s > self._timing.silence_s:  # else it may be a replayed one
+            self._seen_aside = heartbeat.run, heartbeat.number
+        if is_proved:
+            self._proved_s = now_s
+            self._act(self.lease.receive(heartbeat, now_s))
+
+    def _tag_aside(self, packed: bytes) -> bytes:
+        return hmac.digest(self._aside_key, packed, "sha256")[:TAG_BYTES]
+
+    async def until_stored(self, within_s: float) -> None:
+        """Wait until the other side has written what it was told: it would send again what has been delivered since."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._working is not None and self._working.is_mirrored and not self._working.is_stored:
+                    self._has_stored.clear()
+                    await self._has_stored.wait()
+
+    def hand_over(self) -> None:
+        """Step back, and have the other side take over. Nothing may be sent after that."""
+        self._act(self.lease.hand_over(self._clock.monotonic_s()))
+
+    async def beat(self) -> None:
+        """Tick, and say so, until cancelled."""
+        while True:
+            self.lease.content = None if self._disk is None else self._disk.content
+            self._act(self.lease.tick(self._clock.monotonic_s()))
+            self._say_heartbeat()
+            self._check_files()
+            if self._journal is not None:
+                self._journal.tick()
+            self._compare_nodes(self._clock.monotonic_s())
+            self._find_differences(self._clock.monotonic_s())
+            self._look(self._clock.monotonic_s())
+            self._say(pb.Frame(report=self._report()))
+            self._note_round_trip()
+            if self._reach.connected(self._streamer.reached(), self._clock.monotonic_s()):
+                self._note_reach()
+                asyncio.get_running_loop().run_in_executor(None, self._save)
+            for _ in range(_SETTLED_PER_HEARTBEAT):
+                if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
+                    self._say(pb.Frame(settled=settled))
+                if self._working is not None and (interest := self._streamer.tell_interest()) is not None:
+                    self._say(pb.Frame(interest=interest))
+                if (taken := self._adoption.take()) is not None:
+                    self._say(pb.Frame(taken=taken))
+                await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
+
+    def on_up(self) -> None:
+        """There is a link: say who this is."""
+        if self._replica is not None:
+            self._replica.other_came()
+        if self._state_replica is not None:
+            self._state_replica.other_came()
+        self._greet()
+        self.lease.linked(self._clock.monotonic_s())
+        self._act(self.lease.tick(self._clock.monotonic_s()))
+        self._say_heartbeat()  # the next one is due later than an interrupted link may last
+        for settled in self.settled.again(self._clock.monotonic_s()):
+            self._say(pb.Frame(settled=settled))
+
+    def on_down(self, reason: str) -> None:
+        """The link is gone; the lease decides what follows."""
+        self.other = None
+        self.reports.forget()
+        if self._working is not None:
+            self._working.link_lost()
+        self.state.other_left()
+        if self._offers is not None:
+            self._offers.end()
+
+    def on_frame(self, frame: pb.Frame) -> None:
+        """Take what the other side says."""
+        match frame.WhichOneof("content"):
+            case "heartbeat":
+                self._act(self.lease.receive(wire.heartbeat_from_proto(frame.heartbeat), self._clock.monotonic_s()))
+            case "hello":
+                self._met(frame.hello)
+            case "batch":
+                if self._replica is not None:
+                    told = frame.batch
+                    batch = wire.batch_from_proto(told)
+                    ends = told.is_snapshot_begin, told.is_snapshot_end
+                    origin = wire.origin_from_proto(told.origin) if told.HasField("origin") else None
+                    self._replica.take(Told(told.number, batch, *ends, told.position, told.is_complete, origin))
+            case "state":
+                if self._state_replica is not None:
+                    self._state_replica.take(wire.state_from_proto(frame.state))
+            case "state_stored":
+                self.state.other_stored(frame.state_stored.number, frame.state_stored.problem)
+            case "settled":
+                self.shadows.settle(frame.settled)
+            case "interest":
+                if not self.lease.is_active:
+                    self._streamer.hear_interest(frame.interest)
+            case "stored":
+                if self._working is not None:
+                    self._working.other_stored(frame.stored.number, wire.claim_from_proto(frame.stored.granted))
+                    self._has_stored.set()
+            case "report":
+                self.reports.heard(frame.report, self._clock.monotonic_s())
+            case "offer":
+                if self._working is not None:
+                    self._adoption.offered(frame.offer)
+            case "taken":
+                if self._offers is not None:
+                    self._offers.took(frame.taken)
+
+    # -- on standby
+
+    def _stored(self, told: Told) -> None:
+        """A batch of the other side is on disk here: what waits in it need not be kept as overheard."""
+        self.shadows.drop(_readable(row.body for row in told.batch.rows))
+        stored = pb.Stored(number=told.number)
+        if told.is_last and self._replica is not None:
+            stored.granted.CopyFrom(wire.claim_to_proto(self._replica.disk.granted()))
+        self._say(pb.Frame(stored=stored))
+        if self._offers is not None and told.is_last:
+            self._offers.begin()
+
+    # -- active
+
+    def _look(self, now_s: float) -> None:
+        """Work alone while the other side does not write; hand over to it if it can do what this one cannot."""
+        working = self._working
+        if working is None:
+            return
+        if self._why_gone(now_s):
+            self.state.work_alone()
+        self.state.tick()
+        if why := self._why_alone(working, now_s):
+            if not working.is_alone or working.is_copied:
+                working.work_alone()
+            if why != self._why_unshared:
+                self._why_unshared = why
+                consequence = "what is accepted is on one disk only"
+                state = {"state": (_COPY, f"alone: {why}")}
+                logger.warning("pair_alone reason=%s consequence=%s", why, consequence, extra=state)
+        elif not working.is_copied and self._attempts.is_due(now_s) and self.reports.is_answered(now_s):
+            self._copy_to_other()
+        if self._lasts_s("copy", working.is_copied and not working.is_mirrored, now_s) > _PATIENCE_S:
+            working.stop_waiting()  # a large copy takes minutes over a slow link
+        self._attempts.look(self.is_protected, now_s)
+        if self.is_protected and not self._has_told:
+            self._why_unshared = ""
+            logger.info(
+                "pair_protected consequence=%s", "what is accepted is on both disks", extra={"state": (_COPY, "whole")}
+            )
+        self._has_told = self.is_protected
+        if (why := self._why_other(working, now_s)) and not self.why_not_hand_over():
+            if working.state is not JournalState.FAILING and self._reach.failed(self._streamer.lost()):
+                self._note_reach()
+                self._save()  # the process ends now, and the next one is not to try again at once
+            self._streamer.wants_to_hand_over(why)
+
+    def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
+        """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
+        if why := self._why_gone(now_s):
+            return why
+        if self.report.problem:
+            return f"the other one cannot write: {self.report.problem}"
+        why, working.problem_of_copy = working.problem_of_copy, ""
+        if why:
+            logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again within {LONGEST_PAUSE_S:g} s")
+        elif working.silent_s > _PATIENCE_S:
+            why = "the other one does not write"
+        if why:
+            self._attempts.failed(now_s)
+        return why
+
+    def _note_reach(self) -> None:
+        self._notes = self._notes._replace(refused=dict(self._reach.refused))
+
+    def _note_round_trip(self) -> None:
+        """Log when answers begin to take so long that a take-over takes longer as well, and when they no longer do."""
+        lease = self.lease
+        if (is_slow := lease.relies_s > 2 * self._timing.relies_s) is not self._is_slow:
+            self._is_slow = is_slow
+            text = "pair_round_trip is_slow=%s round_trip_s=%.1f consequence=%s"
+            consequence = f"the standby takes over after {STANDBY_FACTOR * lease.relies_s:.1f} s of silence"
+            state = {"state": ("round trip of the pair", "slow" if is_slow else "normal")}
+            level = logging.WARNING if is_slow else logging.INFO
+            logger.log(level, text, is_slow, lease.round_trip_s, consequence, extra=state)
+
+    def _why_gone(self, now_s: float) -> str:
+        """Return why the other side counts as gone; empty if it does not."""
+        if self.lease.is_alone:
+            trip_s, bound_s = self.lease.round_trip_s, self._timing.longest_relies_s
+            return "nothing answers" if trip_s < bound_s else f"an answer takes {trip_s:.1f} s, more than {bound_s:g} s"
+        # One that is heard beside the link only; else the lease says when nobody is to be waited for.
+        is_cut = self._lasts_s("no link", self.other is None and self.may_send(), now_s) > self._timing.silence_s
+        return "there is no link" if is_cut else ""
+
+    def _why_other(self, working: MirroredJournal, now_s: float) -> str:
+        """Return why the other side should work instead; empty if there is no reason."""
+        if hangs := working.hangs or self.state.hangs:  # for some seconds already
+            return f"the journal cannot be written: {hangs}"
+        is_failing = working.state is JournalState.FAILING
+        if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
+            return f"the journal cannot be written: {working.problem}"
+        if self.report.has_kept_state:
+            return "the other one has subscriptions, pause rules or last values that are lost here"
+        reached, lost = set(self._streamer.reached()), self._streamer.lost()
+        is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
+        if self._lasts_s("links", is_better, now_s) <= (self._prefer_s or 0.0) or self.lacking:
+            return ""
+        untried = [name for name in lost if name in self.report.untried]
+        evidence = f"has never tried {', '.join(untried)}" if untried else "can reach more"
+        return f"there is no link to {', '.join(lost)}, and the other one {evidence}"
+
+    def _lasts_s(self, what: str, is_so: bool, now_s: float) -> float:
+        """Return for how many seconds something has been so; 0 if it is not."""
+        if is_so:
+            return now_s - self._since_s.setdefault(what, now_s)
+        self._since_s.pop(what, None)
+        return 0.0
+
+    def _copy_to_other(self) -> None:
+        """Have the other side copy journal and state file, if it is there, on standby, and able to."""
+        other = self.other
+        if other is None or other.is_active or not other.disk or self.report.problem:
+            return
+        if self._working is not None and not self.lease.is_alone:
+            self._working.other_came()
+            self.state.other_came(self._working.disk.is_behind(wire.claim_from_proto(other.claim)))
+
+    # -- both
+
+    def _met(self, hello: pb.Hello) -> None:
+        """The other side has said who it is."""
+        self.other = hello
+        self.reports.expire()
+        self._compare()
+        if self._working is not None:
+            self._working.met(hello.disk, wire.claim_from_proto(hello.claim))
+        self._copy_to_other()
+        if self._working is not None and (interest := self._streamer.tell_interest(is_first=True)) is not None:
+            self._say(pb.Frame(interest=interest))
+
+    def _compare(self) -> None:
+        """Take nothing over from one with another configuration, which would not do what this one does."""
+        other = self.other
+        if other is None:
+            return
+        is_alike = other.config == self._identity.config
+        if is_alike is not self.lease.is_ready:
+            text = "pair_configuration is_alike=%s other=%s consequence=%s"
+            consequence = "each can take over for the other" if is_alike else "neither takes over for the other"
+            state = {"state": ("configurations of the pair", "alike" if is_alike else "different")}
+            logger.log(logging.INFO if is_alike else logging.ERROR, text, is_alike, other.config, consequence, extra=state)
+        self.lease.is_ready = is_alike
+
+    def _report(self) -> pb.Report:
+        """Return how this one is."""
+        streamer, now_s = self._streamer, self._clock.monotonic_s()
+        linked = self._linked(now_s)
+        accepting = [name for name, accepts in streamer.accepting().items() if accepts]
+        within_reach = [name for name in accepting if self._reach.may_try(name, now_s)]
+        report = pb.Report(
+            reaches=[*streamer.reached(), *within_reach],
+            untried=[name for name in within_reach if self._reach.is_unknown(name)],
+            lost=streamer.lost(),
+            is_whole=self.is_whole,
+            problem=self._problem(),
+            has_kept_state=self._state_replica is not None and self._state_replica.has_kept,
+            nodes=[
+                pb.Nodes(endpoint=name, ids=sorted(ids)[:_MAX_REPORTED_NODES], count=len(ids))
+                for name, ids in linked.items()
+            ],
+            unshared=self._unshared(),
+        )
+        return self.reports.numbered(report, self._clock.monotonic_s(), self._clock.wall_ms())
+
+    def _unshared(self) -> str:
+        """Return why the standby lacks what this one, active, has accepted; empty if it does not."""
+        if not self.lease.is_active or self.is_protected:
+            return ""
+        return self._why_unshared or self.state.problem or "the copy of its journal and state file is not complete yet"
+
+    def _problem(self) -> str:
+        """Return why this one cannot write its journal; empty if it can."""
+        journal = self._journal or self._working
+        if journal is None or journal.state is JournalState.OPENING:
+            return "it is not open yet"
+        state = self._state_replica or self.state
+        return state.hangs if journal.state is JournalState.OK else journal.problem
+
+    def _act(self, changed: Changed | None) -> None:
+        if changed is None:
+            return
+        self._notes = self._notes._replace(epoch=changed.epoch)
+        self._save()
+        self.takeovers += changed.is_active
+        self.why, self.since_ms = changed.why, self._clock.wall_ms()
+        role = "active" if changed.is_active else "standby"
+        state = {"state": ("pair", role)}
+        logger.warning("pair_role role=%s epoch=%d reason=%s", role, changed.epoch, changed.why, extra=state)
+        if changed.is_active and self._had_peer and not self.lease.has_heard:
+            text = "pair_may_miss consequence=%s"
+            logger.warning(
+                text, "what the other one has accepted since they last heard each other waits on its disk until it is back"
+            )
+        if not changed.is_active:
+            self.state.step_back()
+        self._greet()
+        self._say_heartbeat()
+        self._streamer.role_changed(changed)
+
+    def _save(self) -> None:
+        """Write the notes. Without them it goes on: that nobody works would be worse than what they prevent.
+
+        A disk that hangs holds up nothing but the thread that writes.
+        """
+        saving = threading.Thread(target=self._write_notes, name="notes of the pair", daemon=True)
+        saving.start()
+        saving.join(_SAVES_WITHIN_S)
+        if saving.is_alive():
+            self._note_unwritten(f"{self._path}: no answer of the disk within {_SAVES_WITHIN_S:g} s")
+
+    def _write_notes(self) -> None:
+        try:
+            with self._saving:
+                notes.write(self._path, self._notes)
+        except notes.NotesError as exc:
+            self._note_unwritten(str(exc))
+
+    def _note_unwritten(self, why: str) -> None:
+        consequence = "after another failure it may be unknown which of the two has worked last"
+        state = {"state": ("notes of the pair", why)}
+        logger.error("pair_notes_unwritten reason=%s consequence=%s", why, consequence, extra=state)
+
+    def _say_heartbeat(self) -> None:
+        heartbeat = wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))
+        self._say(pb.Frame(heartbeat=heartbeat))
+        run, number = self._seen_aside
+        packed = pb.Aside(heartbeat=heartbeat, seen_run=run, seen_number=number).SerializeToString()
+        self._streamer.say_aside(self._tag_aside(packed) + packed)
+
+    def _greet(self) -> None:
+        identity, disk = self._identity, self._disk
+        self._say(
+            pb.Frame(
+                hello=pb.Hello(
+                    disk="" if disk is None else disk.name,
+                    sessions=self._sessions(),
+                    claim=wire.claim_to_proto(NO_CLAIM if disk is None else disk.claim),
+                    config=identity.config,
+                    is_active=self.lease.is_active,
+                    version=identity.version,
+                )
+            )
+        )
+
+    def _tell(self, told: Told) -> bool:
+        packed = wire.batch_to_proto(told.batch)
+        packed.number, packed.is_snapshot_begin, packed.is_snapshot_end = told.number, told.is_first, told.is_last
+        packed.position, packed.is_complete = told.position, told.is_complete
+        if told.origin is not None:
+            packed.origin.CopyFrom(wire.origin_to_proto(told.origin))
+        return self._say(pb.Frame(batch=packed))
+
+    def _say(self, frame: pb.Frame) -> bool:
+        return self._link is not None and self._link.send(frame)
+
+
+def _readable(bodies: Iterable[bytes]) -> Iterator[UMessage]:
+    for body in bodies:
+        with contextlib.suppress(codec.UnreadableError):  # the active one finds that out, too
+            yield codec.unpack(body)

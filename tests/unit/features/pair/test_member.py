@@ -1,0 +1,376 @@
+"""Who of two sides works, and what is on both disks."""
+
+import asyncio
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from streamer.delivery.inbound.refusals import FULL
+from streamer.features.pair.mirror import MirroredJournal
+from streamer.features.pair.notes import Notes, NotesError, read, write
+from streamer.journal.entries import Batch
+from streamer.transports.memory import MemoryReceived
+from streamer.uprotocol.message import publish
+from tests.flow.harness import SPEED
+from tests.unit.features.pair.stations import PatientClock, Stations
+from tests.waiting import until
+
+
+async def test_of_two_that_start_one_works_and_the_other_has_what_it_writes(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "one active, and a whole copy")
+    await first.write(2, 4, 6)
+    assert second.journal.numbers("rows") == [2, 4, 6]
+    await first.write(8, done=(2, 6))
+    assert second.journal.numbers("rows") == [4, 8]
+    message = publish(1_700_000_000_000, SPEED, b"heard by both")
+    second.member.shadows.hear("vehicle", [MemoryReceived(message)])
+    first.member.settled.never_queued(message, ("", "vehicle", ""), FULL, 0.0, 0)
+    await until(lambda: not len(second.member.shadows), "the other one knows that it is settled")
+    assert not second.works
+
+
+async def test_after_a_kill_the_other_one_works_with_what_waits_and_copies_it_back(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.write(2, 4)
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    assert second.member.lease.epoch == read(second.path.with_name("pair.json")).epoch == 2
+    assert [each.number for each in second.journal.rows()] == [2, 4]
+    await second.write(5, done=(2,))
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy of what waits now")
+    assert first.journal.numbers("rows") == [4, 5]
+    assert not first.works
+    await until(lambda: second.works, "it goes on")
+
+
+async def test_without_a_link_nothing_counts_as_copied(stations: Stations) -> None:
+    """Also before anything is written: what the other one has when it comes back is not known."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await second.cut()
+    await until(lambda: first.member.other is None, "no link")
+    assert not first.mirrored.is_copied
+    assert not first.member.is_protected
+
+
+async def test_one_that_starts_without_the_other_says_what_may_be_missing(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.write(2)
+    assert "pair_may_miss" not in caplog.text
+    await second.kill()
+    await first.kill()
+    await first.start()
+    await until(lambda: first.works, "it works alone", within_s=60)
+    assert "pair_may_miss consequence=what the other one has accepted" in caplog.text
+
+
+async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await first.pause("one")
+    assert second.paused == ["one"]
+    await first.kill()
+    await until(lambda: second.works, "the other one works")
+    await second.pause("two")
+    await first.start()
+    await until(lambda: first.member.is_whole, "a whole copy")
+    await second.pause("three")
+    assert first.paused == second.paused == ["one", "two", "three"]
+    await second.kill()
+    await until(lambda: first.works, "the first one works again")
+    assert first.paused == ["one", "two", "three"]
+
+
+async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations: Stations) -> None:
+    """It hears of the other one before its lease does: what answers has to be told everything once the lease knows, too."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    await second.kill()
+    await until(lambda: first.member.lease.is_alone, "it is alone")
+    await first.write(2)
+    await second.start()
+    await until(lambda: second.member.is_whole and not first.member.lease.is_alone, "a whole copy")
+    await until(lambda: first.protects, "what it writes is on both disks")
+    for number in (4, 6, 8):
+        said = first.member.lease._number
+        await until(lambda said=said: first.member.lease._number > said + 1, "two more heartbeats")  # type: ignore[misc]
+        await first.write(number)
+        await first.pause(str(number))
+        assert second.journal.numbers("rows")[-1] == number
+        assert second.paused[-1] == str(number)
+
+
+async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    answer, second.member._say_heartbeat = second.member._say_heartbeat, lambda: None  # type: ignore[method-assign]
+    await until(lambda: first.member.lease.is_alone, "it is alone, with a link")
+    await first.write(2)
+    await first.pause("missed")
+    second.member._say_heartbeat = answer  # type: ignore[method-assign]
+    await until(lambda: first.protects, "what it writes is on both disks")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["missed"]
+
+
+async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) -> None:
+    """The link is there before: what it was told until then has gone nowhere."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_whole, "a whole copy")
+    second.member.end_standby()
+    await until(lambda: first.works, "it works")
+    first.member._copy_to_other()
+    await asyncio.sleep(0)
+    second.member.stand_by(second.journal, second.state)
+    await until(lambda: second.member.is_whole, "a whole copy")
+    await first.write(2)
+    await first.pause("one")
+    assert second.journal.numbers("rows") == [2]
+    assert second.paused == ["one"]
+
+
+async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stations = Stations(tmp_path, config="other")
+    first, second = stations.first, stations.second
+    for each in (first, second):
+        await each.start()
+    await until(lambda: second.member.other is not None and first.member.other is not None, "they have met")
+    assert not first.member.lease.is_ready
+    assert not second.member.lease.is_ready
+    assert "pair_configuration is_alike=False" in caplog.text
+    for each in (first, second):
+        await each.kill()
+
+
+async def test_nothing_is_handed_over_while_the_other_one_lacks_something(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    assert first.member.why_not_hand_over() == ""
+    assert isinstance(first.journal, MirroredJournal)
+    first.member._attempts._next_s = math.inf  # no copy is made again
+    first.journal.work_alone()
+    await first.write(2)
+    assert second.journal.numbers("rows") == []
+    assert second.member.is_whole  # as far as it knows
+    assert "no complete copy" in first.member.why_not_hand_over()
+
+
+async def test_before_a_handover_the_other_one_has_written_what_it_was_told(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    await first.write(2, 4)
+    first.journal.write(Batch(rows_done=[2, 4]), lambda: None)
+    await first.member.until_stored(60)
+    assert second.journal.numbers("rows") == []
+
+
+async def test_with_another_configuration_it_has_a_copy_and_can_be_the_first_to_be_updated(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    assert (second.member.why_not_ready(), second.member.why_not_whole()) == ("", "")
+    second.member.configured("other")
+    await until(lambda: not first.member.lease.is_ready, "the other one knows of it")
+    await until(lambda: second.member.why_not_whole() == "", "the copy, which begins anew with what they say of themselves")
+    assert second.member.why_not_ready() == "the other one has another configuration"
+    await first.kill()
+    await until(lambda: second.member.other is None, "no link")
+    assert second.member.why_not_ready() == second.member.why_not_whole() == "there is no link to the other one"
+
+
+def test_notes_that_cannot_be_read_say_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    for content in ("", "[]", '{"epoch": -1}', '{"epoch": true', "{}", '{"epoch": "1"}', '{"epoch": 1, "journal": 2}'):
+        path.write_text(content)
+        with pytest.raises(NotesError, match=r"pair\.json: expected"):
+            read(path)
+    for refused in ("[1]", '{"cloud": -1}', '{"cloud": true}', "1"):
+        path.write_text(f'{{"epoch": 1, "refused": {refused}}}')
+        with pytest.raises(NotesError, match=r"pair\.json: expected"):
+            read(path)
+    path.write_text('{"epoch": 3, "journal": "x", "of_a_newer_version": [1]}')
+    assert read(path) == Notes(3, "x")
+    path.write_text('{"epoch": 3, "disk": "x", "other": "y", "shared": 9}')  # of an earlier version
+    assert read(path) == Notes(3)
+    path.unlink()
+    assert read(path) == Notes(0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_earlier_versions_find_a_disk_in_the_notes_which_is_never_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    disks = set()
+    for _ in range(2):
+        write(path, Notes(3, "x"))
+        disks.add(json.loads(path.read_bytes())["disk"])
+    assert len(disks) == 2
+
+
+async def test_each_reports_which_foreign_nodes_it_is_connected_to(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.foreign = {"vehicle": {"b2", "a1"}, "trailer": set()}
+    second.foreign = {"vehicle": {f"{number:032x}" for number in range(300)}}
+    await until(lambda: second.member.report.nodes and first.member.report.nodes, "a report")
+    told = {each.endpoint: (list(each.ids), each.count) for each in second.member.report.nodes if each.endpoint != "cloud"}
+    assert told == {"vehicle": (["a1", "b2"], 2), "trailer": ([], 0)}
+    (many,) = first.member.report.nodes
+    assert (list(many.ids), many.count) == (sorted(second.foreign["vehicle"])[:256], 300)
+
+
+async def test_a_standby_whose_copy_was_given_up_says_so_and_has_another_one_within_seconds(stations: Stations) -> None:
+    """Its disk has everything that it was sent, and that is not what is so."""
+    first, second = stations.first, stations.second
+    await until(lambda: first.works and first.member.is_protected and second.member.is_protected, "a whole copy")
+    first.mirrored._give_up("a test")
+    await first.write(2)
+    assert second.member.is_whole
+    await until(lambda: not second.member.is_protected, "it knows")
+    assert second.member.why_not_ready() == "the active one does not rest on the copy here: a test"
+    await until(lambda: first.member.is_protected and second.member.is_protected, "another copy", within_s=10)
+    assert second.journal.numbers("rows") == [2]
+
+
+async def test_over_a_link_that_carries_nothing_the_standby_knows_nothing(stations: Stations) -> None:
+    """Heartbeats go beside it, so nobody takes over."""
+    first, second = stations.first, stations.second
+    first.aside, second.aside = [second.member_hears], [first.member_hears]
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    send, first.link.send = first.link.send, lambda frame: True  # type: ignore[method-assign]
+    await until(lambda: not second.member.is_protected, "it does not know any more")
+    assert "nothing has come over the link" in second.member.why_not_whole()
+    assert not second.works
+    first.link.send = send  # type: ignore[method-assign]
+    await until(lambda: second.member.is_protected, "it knows again")
+
+
+async def test_a_link_that_carries_one_way_only_gets_no_copy_until_it_carries_both(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.aside, second.aside = [second.member_hears], [first.member_hears]
+    await until(lambda: first.works and first.member.is_protected, "a whole copy")
+    send, first.link.send = first.link.send, lambda frame: True  # type: ignore[method-assign]
+    writing = asyncio.create_task(first.write(2))  # it waits for the standby
+    await until(lambda: first.mirrored.is_alone, "it works alone", within_s=20)
+    await writing
+    await until(lambda: not first.member.reports.is_answered(first.member._clock.monotonic_s()), "nothing is answered")
+    assert not first.mirrored.is_copied
+    first.link.send = send  # type: ignore[method-assign]
+    await until(lambda: second.member.is_protected, "another copy", within_s=10)
+    assert second.journal.numbers("rows") == [2]
+
+
+async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on_both_sides(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"a1", "b2"}}, {"vehicle": {"a1"}}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking and second.member.lacking, "both know")
+    assert first.member.lacking == second.member.why_not_ready()
+    assert first.member.lacking.endswith("connected to: b2 at endpoint vehicle")
+    assert first.member.why_not_hand_over() == ""  # at a stop, it is better than nobody
+    second.foreign = {"vehicle": {"a1", "b2", "c3"}}
+    await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")
+
+
+@pytest.mark.parametrize("lacked", ["b2 at endpoint vehicle", "the broker at endpoint cloud"])
+async def test_links_that_the_active_one_closes_as_it_ends_do_not_hide_what_the_standby_lacks(
+    stations: Stations, lacked: str
+) -> None:
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"b2"}}, {"vehicle": set()}
+    if "broker" in lacked:
+        first.foreign = second.foreign = {}
+        second.accepts, second.reaches = {"cloud": False}, []
+        second.member._reach.refused.clear()
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking.endswith(lacked) and second.member.lacking != "", "both know")
+    first.drains = True
+    first.foreign, first.reaches = {}, []
+    await until(lambda: not second.member.lacking, "it has reported that it closed them")
+    assert first.member.lacking.endswith(lacked)
+
+
+async def test_a_standby_that_cannot_connect_to_a_broker_of_the_active_one_says_so_on_both_sides(stations: Stations) -> None:
+    """Else a handover would cut what is behind that broker off."""
+    first, second = stations.first, stations.second
+    second.accepts, second.reaches = {"cloud": False}, []
+    second.member._reach.refused.clear()
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: first.member.lacking and second.member.lacking, "both know")
+    assert first.member.lacking == second.member.why_not_ready()
+    assert first.member.lacking.endswith("connected to: the broker at endpoint cloud")
+    assert (first.member.lacks, second.member.lacks) == (1, 1)
+    second.accepts = {"cloud": True}
+    await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "it can")
+    assert second.member.untried == [
+        "this one was never connected to the broker of endpoint cloud, which accepts connections"
+    ]
+    assert first.member.untried == []
+
+
+async def test_a_broker_that_has_refused_the_standby_is_lacking_until_it_may_be_tried_again(stations: Stations) -> None:
+    first, second = stations.first, stations.second
+    second.accepts = {"cloud": True}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    second.member._reach.refused["cloud"] = 1
+    await until(lambda: first.member.lacking.endswith("the broker at endpoint cloud"), "the active one knows")
+    second.member._reach.refused["cloud"] = 0
+    await until(lambda: not first.member.lacking, "it was connected since")
+    assert second.member.untried == []
+
+
+async def test_programs_with_a_session_for_each_are_named_once_and_hold_up_nothing(
+    stations: Stations, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ustreamer.pair")
+    first, second = stations.first, stations.second
+    first.foreign, second.foreign = {"vehicle": {"a1", "b1"}}, {"vehicle": {"a2", "b2"}}
+    await until(lambda: first.works and second.member.is_protected, "a whole copy")
+    await until(lambda: caplog.text.count("pair_nodes_separate nodes=2") == 2, "both name them")
+    assert (first.member.lacking, second.member.why_not_ready()) == ("", "")
+    second.foreign = {"vehicle": {"a2"}}
+    await until(lambda: bool(first.member.lacking), "one program has lost its other session")
+    second.foreign = {"vehicle": {"a2", "b3"}}
+    await until(lambda: not first.member.lacking, "it is back")
+    assert caplog.text.count("pair_nodes_separate") == 2
+
+
+async def test_clocks_and_client_ids_that_differ_are_named_on_both_sides(
+    stations: Stations, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = stations.first, stations.second
+    for each, session in ((first, "the client id 'a'"), (second, "the client id 'b'")):
+        each.member._identity = each.member._identity._replace(sessions={"cloud": session})
+        each.member._greet()
+    ahead = PatientClock()
+    monkeypatch.setattr(ahead, "wall_ms", lambda: int(time.time() * 1000) + 3_600_000)
+    second.member._clock = ahead
+    await until(lambda: len(first.member.differences) == len(second.member.differences) == 2, "both know")
+    assert "about 3600 s ahead of this one's" in first.member.differences["clock"]
+    assert "about 3600 s behind this one's" in second.member.differences["clock"]
+    assert "the two have different client ids at cloud" in first.member.differences["client id"]
+    assert "pair_differs what=clock" in caplog.text
+    assert "pair_differs what=client id" in caplog.text
+    second.member._clock = first.member._clock
+    await until(lambda: len(first.member.differences) == 1, "the clock was set")
+
+
+async def test_two_that_have_the_same_place_say_so(tmp_path: Path) -> None:
+    """They never get a link, and hear each other beside it."""
+    (tmp_path / "other").mkdir()
+    first, other = Stations(tmp_path).first, Stations(tmp_path / "other").first
+    for each in (first, other):
+        await each.start()
+    first.aside, other.aside = [other.member_hears, first.member_hears], []
+    await until(lambda: bool(other.member.differences), "it knows")
+    assert "has the same place in the pair" in other.member.differences["place"]
+    assert first.member.differences == {}  # its own words are no other one's
+    for each in (first, other):
+        await each.kill()
