@@ -26,7 +26,8 @@ class Terminal:
         if child == 0:
             os.chdir(ROOT)
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # as a shell on a terminal does, wherever the tests run
-            os.execve(sys.executable, [sys.executable, "-m", "streamer", *argv], os.environ | {"TERM": kind})
+            without_size = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+            os.execve(sys.executable, [sys.executable, "-m", "streamer", *argv], without_size | {"TERM": kind})
         self._child = child
         fcntl.ioctl(self._number, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.set_blocking(self._number, False)
