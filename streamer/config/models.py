@@ -112,8 +112,8 @@ class TopicPolicy(Section):
     """The topics."""
     keep: Literal["all", "latest"] = "all"
     """latest: a message that has not been sent yet is replaced by a newer one of its topic, and ends as ``superseded``."""
-    order: Literal["oldest", "newest"] = "oldest"
-    """Which message of a topic is sent first. newest: the order of the topic is given up."""
+    order: ClassVar[str] = "oldest"
+    """Which message of a topic is sent first."""
 
 
 class QueuePolicy(Section):

@@ -239,7 +239,7 @@ class Comparison:
                 yield Consequence(Kind.SAMPLED, f"to {name} {_period(periods[name])} instead of {_period(hop.period_ms)}")
 
     def _waiting(self, before: Judgement, after: Judgement) -> Iterator[Consequence]:
-        """Yield where messages of a topic wait in another way: only the latest, or the newest first."""
+        """Yield where messages of a topic wait in another way: all of them, or only the latest."""
         then = {hop.route.target: as_waiting(hop.route.policy, after.flow.source) for hop in after.hops}
         for hop in before.hops:
             name = self._renamed.get(hop.route.target, hop.route.target)

@@ -144,10 +144,7 @@ def limits(policy: QueuePolicy, flow: Flow) -> Iterator[str]:
 
 def as_waiting(policy: QueuePolicy, topic: UUri) -> str:
     """Return in words how Publishes of a topic wait on a route."""
-    of_topic = policy.of_topic(topic)
-    if of_topic.keep == "latest":
-        return "only the latest message is kept"
-    return "the newest message is sent first" if of_topic.order == "newest" else _IN_ORDER
+    return "only the latest message is kept" if policy.of_topic(topic).keep == "latest" else _IN_ORDER
 
 
 def as_text(rate: RateConfig) -> str:

@@ -32,7 +32,6 @@ TOPICS = [UUri("veh1", 0x100 + number, 1, 0x8001) for number in range(100)]
 ALL = "//veh1/FFFFFFFF/FF/FFFF"
 POLICIES: dict[str, list[dict[str, str]]] = {
     "no policy": [],
-    "order: newest": [{"topic": ALL, "order": "newest"}],
     "keep: latest": [{"topic": ALL, "keep": "latest"}],
 }
 WARM_ROUNDS = 200

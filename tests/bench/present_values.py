@@ -21,7 +21,7 @@ from tests.bench.forms import NAMES, Child, say, streamers
 from tests.bench.run import DIRECTIONS, measure
 from tests.flow.harness import RouterHarness, configuration
 
-EVERY_TOPIC = {"topic": "//*/FFFFFFFF/FF/FFFF", "order": "newest"}
+EVERY_TOPIC = {"topic": "//*/FFFFFFFF/FF/FFFF", "keep": "latest"}
 KEYS: dict[str, Mapping[str, Any]] = {
     "without": {},
     "utwin": {"utwin": {}},

@@ -18,7 +18,6 @@ BATCH_S = 60
 
 LATEST = [{"topic": "//veh1/FFFFFFFF/FF/FFFF", "keep": "latest"}]
 HALF = [{"topic": str(topic), "keep": "all"} for topic in KEEPING] + LATEST
-NEWEST = [{"topic": "//veh1/FFFFFFFF/FF/FFFF", "order": "newest"}]
 
 
 async def sent_after(seconds: int, topics: list[dict[str, Any]]) -> tuple[dict[UUri, list[int]], Counter[str]]:
@@ -45,7 +44,7 @@ async def sent_after(seconds: int, topics: list[dict[str, Any]]) -> tuple[dict[U
         cloud.restore_link()
         harness.pass_time(50)
         sent = cloud.sent[before:]
-        assert all(int(message.payload or b"") == seconds - 1 for message in sent[:100]) is (topics in (LATEST, NEWEST))
+        assert all(int(message.payload or b"") == seconds - 1 for message in sent[:100]) is (topics is LATEST)
         outcomes = Counter(harness.outcomes(UP))
         outcomes["delivered"] -= before
         assert harness.queued(UP) == 0
@@ -80,10 +79,3 @@ async def test_topics_with_and_without_an_entry_do_not_affect_each_other(seconds
     found, outcomes = await sent_after(seconds, HALF)
     assert found == each(KEEPING, list(range(seconds))) | each(TOPICS[50:], [seconds - 1])
     assert outcomes == {"delivered": 50 * seconds + 50, "superseded": 50 * (seconds - 1)}
-
-
-@pytest.mark.parametrize("seconds", [30, pytest.param(720, marks=pytest.mark.long)])
-async def test_with_the_newest_first_everything_is_sent_and_the_present_values_before_all_others(seconds: int) -> None:
-    found, outcomes = await sent_after(seconds, NEWEST)
-    assert found == each(TOPICS, list(reversed(range(seconds))))
-    assert outcomes == {"delivered": 100 * seconds}

@@ -422,14 +422,13 @@ class UnconfirmedStore:
         unpacked = 0
         lost: list[LaneSummary] = []
         while lane.redeliveries and (whole or (lane.wants_redelivery and unpacked < _UNPACKED_MESSAGES)):
-            at = -1 if lane.newest_first else 0
-            _, batch = lane.redeliveries[at]
+            _, batch = lane.redeliveries[0]
             deliveries: list[Delivery] = []
             try:
                 deliveries = list(self._unpack(batch, lane))
             except (CorruptEntryError, codec.UnreadableError) as exc:
                 logger.error("batch_unreadable endpoint=%s messages=%d error=%s", self.target, batch.lanes[lane].count, exc)
-            del lane.redeliveries[at]
+            del lane.redeliveries[0]
             summary = batch.lanes.pop(lane)
             _let_go(lane, summary.count)
             if deliveries:

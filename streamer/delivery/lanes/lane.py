@@ -10,7 +10,7 @@ The law of this file:
   one with each refusal: after a refusal the flow goes on one message at a time, so that nothing overtakes a message that is
   refused again. Messages that were sent before the refusal do not widen the window.
 - A lane of Publishes may be configured otherwise (`TopicPolicy`). One that keeps the latest has at most one delivery that
-  was never sent: a newer one replaces it. One that sends the newest first gives up the order.
+  was never sent: a newer one replaces it.
 - A delivery that was settled while it waited (expired, evicted) stays in the lane and is skipped.
 - Unconfirmed messages that are to be redelivered may still be packed in batches (`redeliveries`). No newer message is sent
   before them.
@@ -200,7 +200,7 @@ class Lane:
     batches until they are confirmed; ``redeliveries`` are the batches to be sent again, each with its lowest ``seq``.
     ``unconfirmed_in_flight`` counts messages that were in flight when the last receiver was lost: the lane waits for their
     results and sends them again, before younger ones. ``lost_receiver``: the flow had a receiver and has none now, so
-    messages wait for one. ``keeps_latest``, ``newest_first``: see `TopicPolicy`.
+    messages wait for one. ``keeps_latest``: see `TopicPolicy`.
     """
 
     __slots__ = (
@@ -218,7 +218,6 @@ class Lane:
         "listed_classes",
         "lost_receiver",
         "max_window",
-        "newest_first",
         "presence",
         "queue",
         "queued_messages",
@@ -255,7 +254,6 @@ class Lane:
         self.unconfirmed_in_flight = 0
         self.lost_receiver = False
         self.keeps_latest = False
-        self.newest_first = False
         self.redeliveries: list[tuple[int, Any]] = []  # few, and an empty deque takes 700 bytes
         self.use(queue.policy)
 
@@ -292,9 +290,6 @@ class Lane:
         """Whether the next message to send is packed in a batch."""
         if not self.redeliveries:
             return False
-        if self.newest_first:
-            newest = self.newest()
-            return newest is None or newest.seq < self.redeliveries[-1][0]
         oldest = self.oldest()
         return oldest is None or oldest.seq > self.redeliveries[0][0]
 
@@ -304,13 +299,6 @@ class Lane:
         while items and items[0].state is not QUEUED:
             items.popleft()
         return items[0] if items else None
-
-    def newest(self) -> Delivery | None:
-        """Return the last delivery that waits here, not counting those packed in batches, or None."""
-        items = self.items
-        while items and items[-1].state is not QUEUED:
-            items.pop()
-        return items[-1] if items else None
 
     def push(self, delivery: Delivery) -> None:
         """Append the newest delivery."""
@@ -336,14 +324,9 @@ class Lane:
         """Put a delivery back into its place."""
         delivery.state = QUEUED
         items = self.items
-        if self.newest_first:
-            at = len(items)
-            while at > 0 and items[at - 1].seq > delivery.seq:
-                at -= 1
-        else:
-            at = 0
-            while at < len(items) and items[at].seq < delivery.seq:
-                at += 1
+        at = 0
+        while at < len(items) and items[at].seq < delivery.seq:
+            at += 1
         items.insert(at, delivery)
         self._count(delivery)
 
@@ -372,17 +355,16 @@ class Lane:
             self._count(delivery)
 
     def take(self, count: int, now_ms: int, now_s: float, out: list[Delivery], expired: list[Delivery]) -> int:
-        """Move up to ``count`` deliveries, the oldest or newest first, to ``out``; return the number moved.
+        """Move up to ``count`` deliveries, the oldest first, to ``out``; return the number moved.
 
         Those that have expired by now (wall clock and monotonic) go to ``expired`` instead and are not counted: the caller
         settles them. Ends early once ``expired`` has `EXPIRED_MESSAGES_PER_TICK` of them.
         """
         items = self.items
         moved = 0
-        newest_first = self.newest_first
-        redelivery_seq = self.redeliveries[0][0] if self.redeliveries and not newest_first else None
+        redelivery_seq = self.redeliveries[0][0] if self.redeliveries else None
         while moved < count and items:
-            delivery = items.pop() if newest_first else items.popleft()
+            delivery = items.popleft()
             if delivery.state is not QUEUED:
                 continue
             if redelivery_seq is not None and delivery.seq > redelivery_seq:
@@ -459,9 +441,9 @@ class Lane:
         self.window = min(self.window, policy.flow_window)
         if policy.topics and self.is_publish:
             of_topic = policy.of_topic(self.key[0])
-            self.keeps_latest, self.newest_first = of_topic.keep == "latest", of_topic.order == "newest"
+            self.keeps_latest = of_topic.keep == "latest"
         else:
-            self.keeps_latest = self.newest_first = False
+            self.keeps_latest = False
 
     def set_hold(self, hold: Hold) -> None:
         """Hold the lane for these reasons from now on, and for no others."""

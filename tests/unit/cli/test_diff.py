@@ -149,11 +149,6 @@ PLANTED = {
         {"waiting", "settings"},
         ["to cloud only the latest message is kept instead of all messages are kept in order"],
     ),
-    "newest first": Planted(
-        lambda raw: raw.update(queue_policy={"topics": [{"topic": SPEED, "order": "newest"}]}),
-        {"waiting", "settings"},
-        ["to cloud the newest message is sent first instead of all messages are kept in order"],
-    ),
     "identity": Planted(
         lambda raw: raw["permissions"]["endpoints"]["cloud"].update(identities={"backend-8a": ["fleet"]}),
         {"allowed", "denied", "settings"},
