@@ -66,7 +66,8 @@ class Additions(NamedTuple):
     """The parts that features add to a router, which does not know whose they are.
 
     ``observers`` of outcomes; ``steps`` that each batch passes where it arrives; ``gates`` that all have to be open for
-    anything to be sent; observers of the ``interest`` in topics; ``tasks`` of the tick; on ``standby``: `Router.standby`.
+    anything to be sent; observers of the ``interest`` in topics; ``tasks`` of the tick; whether another
+    streamer of this authority hears the same networks (``is_not_alone``); on ``standby``: `Router.standby`.
     """
 
     observers: tuple[OutcomeObserver, ...] = ()
@@ -74,6 +75,7 @@ class Additions(NamedTuple):
     gates: tuple[Callable[[], bool], ...] = ()
     interest: tuple[InterestObserver, ...] = ()
     tasks: tuple[Task, ...] = ()
+    is_not_alone: bool = False
     standby: Callable[[], str | None] = lambda: None
 
     def plus(self, other: "Additions") -> "Additions":
@@ -84,6 +86,7 @@ class Additions(NamedTuple):
             self.gates + other.gates,
             self.interest + other.interest,
             self.tasks + other.tasks,
+            self.is_not_alone or other.is_not_alone,
             self.standby,
         )
 
@@ -133,7 +136,7 @@ class Router:
             each.awaits_acknowledgements(now_s) for each in self.transports.values()
         )
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
-        self.listening = Listening(transports, self.ingresses, self.interest, is_of_pair=config.pair is not None)
+        self.listening = Listening(transports, self.ingresses, self.interest, is_not_alone=additions.is_not_alone)
         self._policy = config.queue_policy
         self._recovery: Recovery | None = None  # while it is not complete
         self._queues: dict[str, RouteQueue] = {}

@@ -19,7 +19,8 @@ ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}
 def on_standby(**given: Any) -> tuple[RouterHarness, Overhearing]:
     """A router with a network that others hear as well, and what it overhears there."""
     overhearing = Overhearing(Shadows())
-    harness = RouterHarness(configuration(**given) if given else None, additions=Additions(steps=(overhearing.step,)))
+    additions = Additions(steps=(overhearing.step,), is_not_alone=True)
+    harness = RouterHarness(configuration(**given) if given else None, additions=additions)
     harness.transports["vehicle"].shared = FakeNetwork()
     return harness, overhearing
 
@@ -107,8 +108,7 @@ ANYBODY = {"vehicle": {"transport": "memory", "authorities": ["*"]}, "cloud": {"
 
 
 async def test_where_everybody_may_be_a_standby_registers_nothing_that_could_be_taken_for_a_receiver() -> None:
-    pair = {"listen": "127.0.0.1:1", "key_file": "/key"}
-    standby, overhearing = on_standby(endpoints=ANYBODY, routes=ROUTES, pair=pair, journal={"path": "/journal"})
+    standby, overhearing = on_standby(endpoints=ANYBODY, routes=ROUTES)
     vehicle = standby.transports["vehicle"]
     await overhearing.begin(standby.router)
     assert vehicle.registry.filters() == []

@@ -36,11 +36,12 @@ class Listening:
         transports: Mapping[str, UTransport],
         ingresses: Mapping[str, Ingress],
         interest: Interest,
-        is_of_pair: bool = False,
+        is_not_alone: bool = False,
     ) -> None:
+        """``is_not_alone``: another streamer of this authority hears the same shared networks."""
         self.is_standby = False
-        """Whether the other one of a pair is active: then filters that may match what that one sends are left out."""
-        self._is_of_pair = is_of_pair
+        """Whether that one is active: then filters that may match what that one sends are left out."""
+        self._is_not_alone = is_not_alone
         self._transports = transports
         self._ingresses = ingresses
         self._interest = interest
@@ -118,7 +119,7 @@ class Listening:
         """Return the filters that an endpoint always needs, narrowed if another own node may be on its network."""
         needed = set(always(endpoint, table))
         shared = [name for name, transport in self._transports.items() if transport.shared is not None]
-        if endpoint not in shared or not (self._is_of_pair or len(shared) > 1):
+        if endpoint not in shared or not (self._is_not_alone or len(shared) > 1):
             return needed
         if ANY_AUTHORITY not in table.authorities.get(endpoint, ()):
             return set(narrowed(needed, table.authorities.get(endpoint, ())))

@@ -120,6 +120,7 @@ class Paired:
             steps=(self._overhearing.step,),
             gates=(self.member.may_send,),
             interest=(self._told_interest,),
+            is_not_alone=True,
             standby=lambda: self.member.why_not_whole() if self._is_standby else None,
         )
 
