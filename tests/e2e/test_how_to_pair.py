@@ -59,7 +59,7 @@ async def test_run_a_pair(tmp_path: Path) -> None:
             MqttSide(broker.port, "off-vehicle", TO_CLOUD) as cloud,
         ):
             await second.do()
-            key = "/etc/ustreamer/features/pair.key"
+            key = "/etc/ustreamer/pair.key"
             assert second.place(key).stat().st_mode & 0o777 == 0o640
             shutil.copy(second.place(key), first.place(key))
             first.configure(second)
