@@ -28,7 +28,7 @@ def merge(
     looked at."""
     left_out: LeftOut = {}
     for date, of_date in sorted(files.items()):
-        count, faults = merged.merge(storage, options.input, options.output, date, of_date, skip.get(date, ()))
+        count, faults = merged.merge(storage, options.input, options.output, date, of_date, skip.get(date, ()), merged.LEAST)
         left_out.update(faults)
         if count:
             progress.say(f"{date}: small files put together: {count}")

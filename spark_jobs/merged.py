@@ -72,9 +72,9 @@ def parts(storage: Storage, output: str, date: dt.date, files: Files, left_out: 
 
 
 def merge(
-    storage: Storage, traces: str, output: str, date: dt.date, files: Files, skip: Iterable[str] = (), least: int = LEAST
+    storage: Storage, traces: str, output: str, date: dt.date, files: Files, skip: Iterable[str], least: int
 ) -> tuple[int, LeftOut]:
-    """Put the small files of a date that are in no part yet into a new one, if there are so many of them.
+    """Put the small files of a date that are in no part yet into a new one, if there are at least `least`.
 
     Returns how many, and those that cannot be used, with the reason. `skip`: files that are not looked at. What cannot be
     reached is left for those who read it. Raises StorageError if the part cannot be written.

@@ -64,5 +64,5 @@ def text(run: Run) -> str:
 
 
 def write(run: Run, path: str) -> None:
-    """Write the file. Raises OSError."""
-    write_here(Path(path), text(run), 0o644)  # node_exporter is another user
+    """Write the file, for node_exporter, which is another user. Raises OSError, also if there is no such folder."""
+    write_here(Path(path).parent.resolve(strict=True) / Path(path).name, text(run), 0o644)

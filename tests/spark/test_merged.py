@@ -47,7 +47,7 @@ class Scene:
 
     def merge(self, files: dict[str, records.File] | None = None) -> tuple[int, records.LeftOut]:
         of_date = self.files()[DATE] if files is None else files
-        return merged.merge(self.storage, str(self.traces), self.output, DATE, of_date)
+        return merged.merge(self.storage, str(self.traces), self.output, DATE, of_date, (), merged.LEAST)
 
     def parts(self, *left_out: str) -> list[int]:
         """How many files are in each part that is used."""
