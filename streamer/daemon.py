@@ -529,8 +529,6 @@ class Daemon:
         self.config = config
         if self.pair is not None:
             self.pair.use(config)
-        if self.twin is not None:
-            self.twin.use(config)
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         await self.pushing.use(config.otel)
@@ -555,6 +553,8 @@ class Daemon:
     def _allow(self, config: Config, files: "_ReloadFiles") -> None:
         """Apply the settings of services, administration and logs at once, however long the rest of the reload takes."""
         self.service_host.use(config)
+        if self.twin is not None:
+            self.twin.use(config)
         self._admin.use(config, files.port)
         if config.log == self.config.log:
             files.close()

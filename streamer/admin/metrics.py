@@ -38,6 +38,7 @@ _ROUTE = ("route", "ingress", "egress")
 
 ReloadResult = Literal["ok", "refused"]
 MakeFamilies = Callable[[], Iterable[Metric]]
+"""Makes the metrics of one feature, with the present values."""
 
 _ROUTES_PER_ITERATION = 50
 """The most routes whose counters are copied in one iteration of the event loop."""

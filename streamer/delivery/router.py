@@ -66,8 +66,8 @@ class Additions(NamedTuple):
     """The parts that features add to a router, which does not know whose they are.
 
     ``observers`` of outcomes; ``steps`` that each batch passes where it arrives; ``gates`` that all have to be open for
-    anything to be sent; observers of the ``interest`` in topics; ``tasks`` of the tick; whether another
-    streamer of this authority hears the same networks (``is_not_alone``); on ``standby``: `Router.standby`.
+    anything to be sent; observers of the ``interest`` in topics; ``tasks`` of the tick; whether another streamer of this
+    authority hears the same networks (``is_not_alone``); on ``standby``: `Router.standby`.
     """
 
     observers: tuple[OutcomeObserver, ...] = ()
