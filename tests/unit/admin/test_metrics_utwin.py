@@ -1,10 +1,12 @@
-"""The metrics of uTwin: how much it keeps, and for what it had no room."""
+"""uTwin in a daemon: the metrics of what it keeps, and a reload."""
 
+import asyncio
 from pathlib import Path
 
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
 from tests.unit.admin.daemon import DaemonHarness, running
+from tests.waiting import until
 
 
 async def metrics(served: DaemonHarness) -> dict[str, float]:
@@ -56,3 +58,20 @@ async def test_a_newer_message_forgets_nothing(tmp_path: Path) -> None:
 async def test_without_utwin_there_are_none(tmp_path: Path) -> None:
     async with running(tmp_path) as served:
         assert await metrics(served) == {}
+
+
+async def test_a_reload_switches_initial_values_on_before_it_waits_for_an_endpoint_that_is_left(tmp_path: Path) -> None:
+    async with running(tmp_path, utwin={}, shutdown={"drain_s": 60}) as served:
+        cloud = served.transport("cloud")
+        cloud.is_withholding = True
+        arrive(served, b"unconfirmed")
+        del served.raw["endpoints"]["cloud"]
+        served.raw |= {"routes": [], "usubscription": {"initial": True}}
+        served.write()
+        reloading = asyncio.create_task(served.daemon.reload("test", "here"))
+        assert served.daemon.twin is not None
+        initial = served.daemon.twin.initial_values
+        await until(lambda: initial._topics, "initial values")
+        assert not reloading.done()
+        cloud.release_withheld()
+        assert await reloading == []
