@@ -101,6 +101,11 @@ class Gateways:
         await until(lambda: why in daemon.get("/readyz")[1], f"it is not ready: {why}")
         assert daemon.get("/readyz")[0] == 503
 
+    async def until_both_lack(self, number: int) -> None:
+        """Both say that the standby lacks so many nodes and brokers: the active one hears of it with the next report."""
+        for daemon in self.daemons:
+            await until(lambda daemon=daemon: daemon.total("ustreamer_pair_lacks") == number, f"it lacks {number}")  # type: ignore[misc]
+
     async def until_protected(self) -> None:
         """The active one says that the other one could take over."""
         await until(lambda: json.loads(self.active.get("/api/v1/pair")[1])["problem"] == "", "it is protected")

@@ -280,6 +280,7 @@ async def test_nothing_is_handed_over_to_one_that_does_not_hear_the_vehicle(gate
     way = gateways.ways[standby.path.parent.name]
     await way.sever()
     await gateways.until_not_ready(standby, "no link to nodes that the active one is connected to")
+    await gateways.until_both_lack(1)
     refused = await preloaded.command("handover", "--config", active.path)
     assert refused.returncode == 1
     assert "no link to nodes that the active one is connected to" in refused.stderr
@@ -306,8 +307,7 @@ async def test_nothing_is_handed_over_to_one_that_cannot_connect_to_the_broker(g
     await standby.ended()
     standby.start()
     await gateways.until_not_ready(standby, "connected to: the broker at endpoint cloud")
-    for each in gateways.daemons:
-        await until(lambda each=each: each.total("ustreamer_pair_lacks") == 1, "only the broker")  # type: ignore[misc]
+    await gateways.until_both_lack(1)
     refused = await preloaded.command("handover", "--config", active.path)
     assert refused.returncode == 1
     assert "connected to: the broker at endpoint cloud" in refused.stderr
@@ -372,6 +372,7 @@ async def test_who_insists_hands_over_to_one_that_does_not_hear_the_vehicle(gate
     standby = gateways.other_than(active)
     await gateways.ways[standby.path.parent.name].sever()
     await gateways.until_not_ready(standby, "no link to nodes")
+    await gateways.until_both_lack(1)
     done = await preloaded.command("handover", "--config", active.path, "--anyway")
     assert (done.returncode, done.stderr) == (0, "")
     await until(lambda: standby.total("ustreamer_pair_active") == 1, "the other one is active", within_s=60)
