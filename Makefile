@@ -248,7 +248,7 @@ lock: $(VENV)/.dev
 
 # The lowest versions that pyproject.toml allows of what the streamer itself imports, and the tests of what imports them.
 LOWEST := build/lowest
-LOWEST_TESTS := tests/unit/config tests/unit/admin tests/unit/transports tests/unit/tokens tests/unit/journal tests/flow
+LOWEST_TESTS := tests/unit/config tests/unit/features/api tests/unit/transports tests/unit/tokens tests/unit/journal tests/flow
 $(LOWEST)/.made: $(VENV)/.dev pyproject.toml
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)

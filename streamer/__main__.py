@@ -25,7 +25,7 @@ def _interrupted() -> NoReturn:
 
 
 try:
-    from streamer.cli.main import main  # this import is most of the start
+    from streamer.main import main  # this import is most of the start
 except KeyboardInterrupt:
     _interrupted()
 

@@ -12,14 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamer import __version__, systemd
-from streamer.admin.metrics import Exposition
-from streamer.admin.pair import families as pair_families
-from streamer.admin.pair import notes as pair_notes
-from streamer.admin.port import AdminPort, PortFiles
-from streamer.admin.pushing import Pushing
-from streamer.admin.readiness import summary, unready
-from streamer.admin.running import Judge
-from streamer.admin.status_message import StatusView
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
 from streamer.config.models import Config
@@ -31,7 +23,16 @@ from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Additions, Router
+from streamer.features.api.metrics import Exposition
+from streamer.features.api.port import AdminPort, PortFiles
+from streamer.features.api.readiness import summary, unready
+from streamer.features.api.running import Judge
+from streamer.features.api.status_message import StatusView
+from streamer.features.host.host import ServiceHost, entities, state_file
+from streamer.features.otel.pushing import Pushing
 from streamer.features.pair.mirror import MirroredJournal
+from streamer.features.pair.page import families as pair_families
+from streamer.features.pair.page import notes as pair_notes
 from streamer.features.pair.paired import Copy, Paired
 from streamer.features.utwin.feature import TwinFeature
 from streamer.files import Files
@@ -40,7 +41,6 @@ from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
 from streamer.logs.audit import audit
 from streamer.logs.output import AuditThread, open_audit_log, set_up, write_left_out
-from streamer.services.host import ServiceHost, entities, state_file
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
@@ -53,7 +53,7 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 if TYPE_CHECKING:
-    from streamer.traces.tracing import Tracing
+    from streamer.features.traces.tracing import Tracing
 
 logger = logging.getLogger("ustreamer.daemon")
 
@@ -674,7 +674,7 @@ def _journal(config: Config, kind: type[Journal] | None = None) -> Journal | Non
 def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":
     if config.trace is None:
         return None
-    from streamer.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: load it only if needed
+    from streamer.features.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: load it only if needed
 
     return Tracing(config.trace, config.authority, kinds, cohort(config))
 

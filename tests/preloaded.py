@@ -18,10 +18,10 @@ from tests.waiting import until
 
 _ROOT = Path(__file__).parents[1]
 _PRELOADED = (
-    "streamer.cli.main",
+    "streamer.main",
     "streamer.daemon",
-    "streamer.traces.compact",
-    "streamer.traces.tracing",
+    "streamer.features.traces.compact",
+    "streamer.features.traces.tracing",
     "streamer.transports.mqtt5.transport",
     "streamer.transports.zenoh.transport",
 )
@@ -99,7 +99,7 @@ def _main(argv: list[str], cwd: str, log: str, errors: str, environ: dict[str, s
         os.dup2(opened, number)
         os.close(opened)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that is forked ignores it
-    from streamer.cli.main import main  # noqa: PLC0415  # in the fork, where it is loaded already
+    from streamer.main import main  # noqa: PLC0415  # in the fork, where it is loaded already
 
     sys.orig_argv = [sys.executable, "-m", "streamer", *argv]  # with which it may execute itself anew
     sys.exit(main(argv))

@@ -13,18 +13,18 @@ import yaml
 
 from spark_jobs.schema import EVENT, TRACE
 from spark_jobs.tables import TABLES, VIEWS
-from streamer.admin.metrics import Exposition
-from streamer.admin.otel.push import Push
-from streamer.admin.pair import families
-from streamer.admin.server import AdminServer
-from streamer.cli.main import _parser
 from streamer.config.load import json_schema
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
+from streamer.features.api.metrics import Exposition
+from streamer.features.api.server import AdminServer
+from streamer.features.otel.push import Push
+from streamer.features.pair.page import families
+from streamer.features.traces.reader import COLUMNS
+from streamer.main import _parser
 from streamer.routing.outcome import Outcome
-from streamer.traces.reader import COLUMNS
 from streamer.transports.base import UTransport
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
@@ -190,7 +190,7 @@ def test_every_path_of_the_http_port_is_listed_and_no_other() -> None:
 
 
 def test_every_page_of_the_administration_api_is_listed_in_its_order() -> None:
-    described = yaml.safe_load((ROOT / "streamer/admin/openapi.yaml").read_text())["paths"]
+    described = yaml.safe_load((ROOT / "streamer/features/api/openapi.yaml").read_text())["paths"]
     pages = [f"{method.upper()} {path}" for path, item in described.items() for method in item]
     assert [plain(row[0]) for row in rows(DOCS / "features/api.md", "## The pages")] == pages
 

@@ -11,13 +11,13 @@ import yaml
 from streamer.config.load import load_text
 from streamer.config.models import Config
 from streamer.config.permissions import TypeName
-from streamer.routing.explain import explain
-from streamer.routing.flow import TYPES, Flow
+from streamer.features.host.host import entities
+from streamer.features.judge.explain import explain
+from streamer.features.judge.flow import TYPES, Flow
+from streamer.features.judge.judge import Known
 from streamer.routing.interest import Interest
-from streamer.routing.judge import Known
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
-from streamer.services.host import entities
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_TYPE, UUri
 from tests.pages import ROOT, yaml_blocks
 

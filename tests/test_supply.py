@@ -210,5 +210,5 @@ def test_the_lowest_versions_are_tested() -> None:
 
 def test_what_the_push_imports_is_named_by_its_extra() -> None:
     """An exporter of OpenTelemetry brought requests, and its newer versions do not."""
-    assert "import requests" in (ROOT / "streamer/admin/otel/session.py").read_text()
+    assert "import requests" in (ROOT / "streamer/features/otel/session.py").read_text()
     assert "requests>=2.32,<3" in EXTRAS["otel"]

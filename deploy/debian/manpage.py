@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from streamer import __version__
-from streamer.cli.main import _parser
+from streamer.main import _parser
 
 EXIT_STATUS = {
     0: "Fine.",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from streamer.traces.reader import SpoolReader
+from streamer.features.traces.reader import SpoolReader
 from tests.bench.figures import percentile
 from tests.bench.forms import NAMES, say
 from tests.bench.run import DIRECTIONS, Crossing

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,9 +42,9 @@ _STAGES = [
         (r"delivery/lanes/", "lane"),
         (r"delivery/(outbound/|pump|custody/unconfirmed)", "egress"),
         (r"delivery/custody|journal/", "journal"),
-        (r"traces/|delivery/observers", "trace"),
+        (r"features/traces/|delivery/observers", "trace"),
         (r"delivery/", "settle"),
-        (r"(daemon|admin|services|logs)", "daemon"),
+        (r"(daemon|features|logs)", "daemon"),
     )
 ]
 _THREADS = [
@@ -67,8 +68,9 @@ _COMPILED = re.compile(r"CPy(?:Def|Py)_(?P<name>\w+?) \(streamer__mypyc")
 def _compiled_names() -> dict[str, str]:
     """How mypyc may name a module in the symbols of its functions → the module's path below the package."""
     names: dict[str, str] = {}
-    for path in (ROOT / "streamer").rglob("*.py"):
-        parts = path.relative_to(ROOT / "streamer").with_suffix("").parts
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for module in project["tool"]["ustreamer"]["compiled"]:
+        parts = module.split(".")[1:]
         for start in range(len(parts)):
             names["___".join(parts[start:])] = "/".join(parts)
     return names

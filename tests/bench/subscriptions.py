@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamer.cli.explain import Remembered
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.services.host import ServiceHost, entities
+from streamer.features.host.host import ServiceHost, entities
+from streamer.features.judge.command_explain import Remembered
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request

@@ -12,7 +12,7 @@ import gc
 import resource
 import time
 
-from streamer.delivery.outcomes.tap import Tap, TapFilter
+from streamer.features.tap.tap import Tap, TapFilter
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uuid import new_id

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from streamer.features.traces.compact import PartFiles
+from streamer.features.traces.layout import Folders
+from streamer.features.traces.record import DTYPE, NO_TTL, OUTCOME_NUMBERS, Buffer, TraceFlow, to_columns
 from streamer.routing.outcome import Outcome
-from streamer.traces.compact import PartFiles
-from streamer.traces.layout import Folders
-from streamer.traces.record import DTYPE, NO_TTL, OUTCOME_NUMBERS, Buffer, TraceFlow, to_columns
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.uri import UUri
 
@@ -90,7 +90,7 @@ def generate(folder: Path, records: int, flows: int) -> None:
 READ = """
 import json, resource, sys, time
 from pathlib import Path
-from streamer.traces.flows import read_week
+from streamer.features.traces.flows import read_week
 begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
 week = read_week(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), print)
 print(json.dumps({

@@ -16,8 +16,8 @@ from tests.console.browser import PHONE, SECTIONS, Console, unharmed
 from tests.console.daemon import memory_daemon
 from tests.console.scene import TOKEN
 from tests.process import StreamerProcess
-from tests.unit.cli.letters import HOUR_MS, NOW_MS, SPEED, letter_of
 from tests.unit.journal.harness import JournalHarness
+from tests.unit.tools.letters import HOUR_MS, NOW_MS, SPEED, letter_of
 
 pytestmark = [pytest.mark.chromium, pytest.mark.console]
 

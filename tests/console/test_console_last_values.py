@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from streamer.services.host import TABLES
-from streamer.services.state import StateFile
+from streamer.features.host.host import TABLES
+from streamer.features.host.state import StateFile
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.uri import UUri
@@ -21,7 +21,7 @@ from tests.console.scene import SPEED_TEXT, TOKEN, publishes, rows
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain
 from tests.process import StreamerProcess
-from tests.unit.cli.letters import HOUR_MS, NOW_MS
+from tests.unit.tools.letters import HOUR_MS, NOW_MS
 
 pytestmark = [pytest.mark.chromium, pytest.mark.console]
 

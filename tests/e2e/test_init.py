@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.init_file import LISTEN, ROLES
-from streamer.cli.main import main
+from streamer.main import main
+from streamer.tools.init_file import LISTEN, ROLES
 from tests.ports import free_port
 from tests.process import StreamerProcess
 from tests.waiting import until

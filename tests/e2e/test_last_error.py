@@ -22,7 +22,7 @@ from tests.e2e.answering import answering
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST, free_port
 from tests.transport_events import EventLog
-from tests.unit.admin.daemon import running as running_daemon
+from tests.unit.features.api.daemon import running as running_daemon
 from tests.waiting import until
 from tests.zenoh_peers import PeerProcess, free_endpoint, raw_peer, running
 

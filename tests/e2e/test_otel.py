@@ -13,11 +13,11 @@ import yaml
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.admin.otel import push
-from streamer.admin.otel.push import read_headers
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig, OtelSpansConfig
 from streamer.daemon import Daemon
+from streamer.features.otel import push
+from streamer.features.otel.push import read_headers
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, publish

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.running import user
+from streamer.tools.running import user
 from tests import preloaded
 from tests.e2e.pairs import APP, EVERYTHING, Gateways
 from tests.fault.hanging_disk import is_possible

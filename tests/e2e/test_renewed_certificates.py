@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.main import main
+from streamer.main import main
 from streamer.transports.base import LinkState
 from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
-from tests.unit.admin.daemon import DaemonHarness, running
+from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.waiting import until
 
 pytestmark = pytest.mark.mosquitto

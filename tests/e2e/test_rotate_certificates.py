@@ -27,8 +27,8 @@ from tests.pages import DOCS
 from tests.ports import HOST, free_port
 from tests.preloaded import command as run_command
 from tests.tokens import AUDIENCE, ISSUER, OTHER_KEY, jwk, private_key, token, write_keys
-from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.played import now_ms
+from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.api.played import now_ms
 from tests.waiting import until
 from tests.zenoh_peers import raw_peer
 

@@ -12,7 +12,7 @@ from tests.brokers import Mosquitto
 from tests.independent.message import Plain, id_text
 from tests.independent.mqtt import mqtt_properties, mqtt_topic
 from tests.ports import HOST
-from tests.unit.admin.daemon import running
+from tests.unit.features.api.daemon import running
 from tests.waiting import until
 
 pytestmark = pytest.mark.mosquitto

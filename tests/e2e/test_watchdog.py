@@ -14,8 +14,8 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
 from tests.mqtt_peer import BrokerConnection, FakeBroker, meanwhile
-from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.played import now_ms
+from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.api.played import now_ms
 from tests.waiting import until
 from tests.zenoh_peers import RawSubscriber, free_endpoint, raw_peer
 

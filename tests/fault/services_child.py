@@ -17,9 +17,9 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
+from streamer.features.host.host import ServiceHost, entities
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
-from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import MessageParcel, Received, TransportContext, UListener
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage

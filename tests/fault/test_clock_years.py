@@ -14,8 +14,8 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.models import Config
+from streamer.features.traces import tracing
 from streamer.journal.letters import LetterFilter, open_letters
-from streamer.traces import tracing
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryReceived, MemoryTransport

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.admin import listener as admin_listener
+from streamer.features.api import listener as admin_listener
 from tests.brokers import Mosquitto
 from tests.fault.hostile import configuration, ids, mqtt_endpoint, no_more_descriptors, notifications, pid_of, said
 from tests.independent.message import inversions

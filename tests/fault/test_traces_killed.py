@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamer.traces.compact import compact_spool
-from streamer.traces.layout import Folders
-from streamer.traces.spool import SpoolWriter
+from streamer.features.traces.compact import compact_spool
+from streamer.features.traces.layout import Folders
+from streamer.features.traces.spool import SpoolWriter
 from tests.fault.trace_children import MAX_BYTES, STREAMER, compact_when_told, write
 from tests.preloaded import FORKS
 

@@ -4,10 +4,10 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from streamer.traces.compact import compact_spool
-from streamer.traces.layout import Folders
-from streamer.traces.spool import SpoolWriter
-from tests.unit.traces.streams import noon_buffer
+from streamer.features.traces.compact import compact_spool
+from streamer.features.traces.layout import Folders
+from streamer.features.traces.spool import SpoolWriter
+from tests.unit.features.traces.streams import noon_buffer
 
 STREAMER = "gateway.veh1"
 BATCH = 200

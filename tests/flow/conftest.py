@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.services.usubscription import service
+from streamer.features.usubscription import service
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import Client, RemoteService
 

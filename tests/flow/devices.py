@@ -15,8 +15,8 @@ from typing import Any
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
 from streamer.delivery.router import Additions, Router
+from streamer.features.host.host import ServiceHost, entities
 from streamer.features.utwin.feature import TwinFeature
-from streamer.services.host import ServiceHost, entities
 from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport

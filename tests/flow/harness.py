@@ -11,12 +11,12 @@ import numpy as np
 
 from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
-from streamer.delivery.outcomes.tap import SENT, Tap, TapFilter
 from streamer.delivery.router import Additions, Router
+from streamer.features.tap.tap import SENT, Tap, TapFilter
+from streamer.features.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
+from streamer.features.traces.recorder import Recorder
 from streamer.features.utwin.feature import TwinFeature
 from streamer.journal.journal import Journal
-from streamer.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
-from streamer.traces.recorder import Recorder
 from streamer.transports.base import LinkState, Refused, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, UPriority, notification, publish, request

@@ -8,7 +8,7 @@ import pytest
 
 from streamer.delivery.inbound.ingress import IngressState
 from streamer.delivery.lifecycle.departure import Drain
-from streamer.services.state import Statement
+from streamer.features.host.state import Statement
 from streamer.transports.base import LinkState
 from streamer.transports.errors import MayHaveArrivedError
 from streamer.transports.memory import MemoryReceived

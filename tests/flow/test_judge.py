@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.config.changed import changed_settings
 from streamer.config.models import Config
-from streamer.routing.diff import Comparison, Kind, Side
-from streamer.routing.flow import Flow
+from streamer.features.judge.changed import changed_settings
+from streamer.features.judge.diff import Comparison, Kind, Side
+from streamer.features.judge.flow import Flow
+from streamer.features.judge.judge import Judgement, Known, judge, why_not
+from streamer.features.judge.representative import representatives
 from streamer.routing.interest import Interest
-from streamer.routing.judge import Judgement, Known, judge, why_not
 from streamer.routing.pause_rules import PauseRules
-from streamer.routing.representative import representatives
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.message import Attributes, Provenance, UMessage, UMessageType, UPriority
 from streamer.uprotocol.uri import UUri

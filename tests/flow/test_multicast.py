@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from streamer.delivery.lifecycle.reload import Reload
+from streamer.features.host.access import Access
+from streamer.features.host.state import StateFile
+from streamer.features.multicast.service import MulticastReceivers, Registration
 from streamer.routing.decide import decide
-from streamer.services.access import Access
-from streamer.services.multicast import MulticastReceivers, Registration
-from streamer.services.state import StateFile
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
 from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.admin.metrics import Exposition
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.stats import RouteStats
+from streamer.features.api.metrics import Exposition
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence
 from streamer.transports.errors import RefusedError

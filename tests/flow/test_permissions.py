@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from streamer.admin.metrics import Exposition
 from streamer.delivery.lifecycle.reload import Reload
+from streamer.features.api.metrics import Exposition
 from streamer.logs import audit
 from streamer.transports.errors import PermanentError
 from streamer.uprotocol.message import Provenance, UMessage, UPriority, response

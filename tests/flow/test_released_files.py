@@ -14,16 +14,16 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from streamer.cli.main import main
 from streamer.clock import SystemClock
 from streamer.config.models import Config
+from streamer.features.host.host import TABLES, ServiceHost, entities
+from streamer.features.host.state import StateFile
+from streamer.features.traces.compact import compact_spool
+from streamer.features.traces.layout import Folders
 from streamer.journal import damage
 from streamer.journal.letters import LetterChange
+from streamer.main import main
 from streamer.routing.pause_rules import PauseRule
-from streamer.services.host import TABLES, ServiceHost, entities
-from streamer.services.state import StateFile
-from streamer.traces.compact import compact_spool
-from streamer.traces.layout import Folders
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage
@@ -33,7 +33,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.journaled_run import DOWN, JournaledRun, journaled_run
 from tests.flow.letters import stored
-from tests.unit.services.fake_router import FakeRouter
+from tests.unit.features.host.fake_router import FakeRouter
 from tests.upgrade.fixtures import Released, released
 from tests.waiting import until
 
@@ -170,8 +170,8 @@ _OPENS = """
 import os, sys
 from pathlib import Path
 from streamer.journal import versions
-from streamer.services.host import TABLES
-from streamer.services.state import StateFile
+from streamer.features.host.host import TABLES
+from streamer.features.host.state import StateFile
 versions._sign = lambda *anything: os._exit(9)
 StateFile(Path(sys.argv[1]), TABLES).open()
 """

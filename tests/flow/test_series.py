@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.admin.metrics import Exposition
 from streamer.config.models import Config, ReportRateConfig
 from streamer.delivery.lifecycle.reload import Reload
+from streamer.features.api.metrics import Exposition
 from streamer.transports.errors import Malformed, MalformedPacketError, PermanentError, Unwanted
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri

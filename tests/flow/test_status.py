@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from streamer.admin.status_message import StatusView
 from streamer.config.push import StatusConfig
-from streamer.services.status import LIFETIME, StatusService
+from streamer.features.api.status_message import StatusView
+from streamer.features.host.status import LIFETIME, StatusService
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from streamer.delivery.outcomes.settle import NO_ROUTE
-from streamer.traces.record import Buffer
-from streamer.traces.recorder import Recorder
+from streamer.features.traces.record import Buffer
+from streamer.features.traces.recorder import Recorder
 from streamer.transports.base import Presence
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.uprotocol.message import UMessageType

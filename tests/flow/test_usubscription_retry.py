@@ -3,7 +3,7 @@
 The test plays that service. The daemon can be stopped and started at any point.
 """
 
-from streamer.services.usubscription.remote_version import PATIENCE_MS
+from streamer.features.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.status import UCode
 from tests.flow.devices import Device, Devices

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.services.usubscription.remote_version import PATIENCE_MS
+from streamer.features.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streamer.config.services import UtwinConfig
-from streamer.services.state import StateError, StateFile, Statement
-from streamer.services.utwin import service as utwin
+from streamer.features.host.state import StateError, StateFile, Statement
+from streamer.features.utwin import service as utwin
 from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
@@ -422,7 +422,7 @@ async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_v
     def unmounted(file: StateFile) -> None:
         raise StateError("not mounted yet")
 
-    monkeypatch.setattr("streamer.services.host._RETRY_S", 0.01)
+    monkeypatch.setattr("streamer.features.host.host._RETRY_S", 0.01)
     with monkeypatch.context() as patched:
         patched.setattr(StateFile, "open", unmounted)
         device = await devices.device(1, **device.options)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.init_file import LISTEN
 from streamer.config.checks import TRACE_MODULES
 from streamer.config.push import OTEL_MODULES
+from streamer.tools.init_file import LISTEN
 from tests.ports import free_port
 from tests.programs import require
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from streamer.cli.main import FORM
 from streamer.delivery.inbound.ingress import Ingress
 from streamer.delivery.lanes.lane import Delivery, Lane
 from streamer.delivery.lanes.queue import RouteQueue
 from streamer.delivery.outbound.egress import Egress
 from streamer.delivery.outcomes.settle import Settler
+from streamer.main import FORM
 from streamer.transports.mqtt5.connection import Connection
 from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.intake import PacketIntake

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from streamer.admin.readiness import unready
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.features.api.readiness import unready
 from streamer.journal import codec
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState, Received

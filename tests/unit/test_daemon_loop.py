@@ -16,8 +16,8 @@ from streamer.logs.output import open_audit_log, set_up
 from tests.certificates import write_certificates
 from tests.ports import free_port
 from tests.tokens import AUDIENCE, ISSUER, write_keys
-from tests.unit.admin.daemon import DaemonHarness, running
-from tests.unit.admin.tls_port import client, post, tls
+from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.api.tls_port import client, post, tls
 from tests.waiting import until
 
 _watched: dict[str, list[str]] = {}

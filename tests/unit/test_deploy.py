@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.cli.main import _parser
-from streamer.cli.text import DEFAULT_CONFIG
 from streamer.config.exposure import exposures
 from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config, ShutdownConfig
+from streamer.main import _parser
+from streamer.tools.text import DEFAULT_CONFIG
 from streamer.transports.zenoh.options import session_config
 from tests.unit.deployed import MIB, ROOT, coming_version, dockerfile, instruction, memory_bytes, project, unit
 

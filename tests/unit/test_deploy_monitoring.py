@@ -11,13 +11,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.admin.metrics import Exposition
-from streamer.admin.otel.push import Push
-from streamer.admin.pair import families
 from streamer.config.models import Config
 from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
+from streamer.features.api.metrics import Exposition
+from streamer.features.otel.push import Push
+from streamer.features.pair.page import families
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import ByteCounts, Report, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
@@ -29,7 +29,7 @@ from streamer.transports.zenoh.transport import ZenohTransport
 from tests.alert_rules import RULES, alerts, rules
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
-from tests.unit.admin.scrape import Scrape, played
+from tests.unit.features.api.scrape import Scrape, played
 
 RULE_TESTS = ROOT / "deploy/prometheus/ustreamer-rules.test.yaml"
 DASHBOARD = ROOT / "deploy/grafana/ustreamer.json"

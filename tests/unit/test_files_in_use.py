@@ -10,7 +10,7 @@ import yaml
 
 from tests.ports import free_port
 from tests.preloaded import command
-from tests.unit.admin.daemon import running
+from tests.unit.features.api.daemon import running
 
 
 @pytest.mark.parametrize("section", ["journal", "state"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.cli.main import main
 from streamer.config.load import load_text
+from streamer.main import main
 from tests.unit.deployed import ROOT, coming_version, dockerfile, instruction, memory_bytes
 
 CHART = ROOT / "deploy/helm/ustreamer"

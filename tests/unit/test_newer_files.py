@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from streamer import __version__
-from streamer.cli.main import main
-from streamer.cli.text import EX_CONFIG
+from streamer.main import main
+from streamer.tools.text import EX_CONFIG
 from tests.preloaded import command
 from tests.unit.journal.harness import JournalHarness, execute
 from tests.upgrade.fixtures import released

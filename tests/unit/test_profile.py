@@ -13,7 +13,7 @@ MODULES: list[str] = PROJECT["tool"]["ustreamer"]["compiled"]
 
 
 def test_the_innermost_frame_with_a_stage_decides() -> None:
-    outer = ["<module> (streamer/__main__.py:8)", "_serve (streamer/cli/main.py:120)"]
+    outer = ["<module> (streamer/__main__.py:8)", "_serve (streamer/main.py:120)"]
     ingress = "Ingress._take (streamer/delivery/inbound/ingress.py:240)"
     assert stage_of([*outer, ingress, "RouteQueue.push (streamer/delivery/lanes/queue.py:1)"], COMPILED) == "lane"
     assert stage_of([*outer, ingress, "UMessage.is_expired (streamer/uprotocol/message.py:1)"], COMPILED) == "ingress"

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from streamer.cli.running import user
-from streamer.traces.compact import batches
-from streamer.traces.event import EVENT_SCHEMA
-from streamer.traces.layout import Folders
+from streamer.features.traces.compact import batches
+from streamer.features.traces.event import EVENT_SCHEMA
+from streamer.features.traces.layout import Folders
+from streamer.tools.running import user
 from tests import preloaded
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 

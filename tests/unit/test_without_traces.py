@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 _RUN = """\
 import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys({missing!r}))
-from streamer.cli.main import main
+from streamer.main import main
 for argv in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

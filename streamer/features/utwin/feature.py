@@ -10,8 +10,8 @@ from streamer.config.models import Config
 from streamer.delivery.inbound.step import InboundStep, Inlet
 from streamer.delivery.router import Additions
 from streamer.features.utwin.initial_values import InitialValues
+from streamer.features.utwin.last_values import LastValues
 from streamer.features.utwin.remembering import Remembering
-from streamer.services.utwin.last_values import LastValues
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
 

@@ -13,8 +13,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from streamer.clock import Clock
 from streamer.delivery.inbound.refusals import Admission
 from streamer.delivery.router import Router
+from streamer.features.utwin.last_values import LastValue, LastValues, without_token
 from streamer.routing.interest import Interest, names_of
-from streamer.services.utwin.last_values import LastValue, LastValues, without_token
 from streamer.uprotocol.uri import UUri
 
 logger = logging.getLogger("ustreamer.initial")

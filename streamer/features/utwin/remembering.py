@@ -1,7 +1,7 @@
 """The step of an ingress that keeps the last value of each topic."""
 
 from streamer.delivery.inbound.step import InboundStep
-from streamer.services.utwin.last_values import LastValues
+from streamer.features.utwin.last_values import LastValues
 from streamer.uprotocol.message import UMessage, UMessageType
 
 

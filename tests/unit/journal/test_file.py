@@ -14,6 +14,7 @@ from typing import Protocol
 import pytest
 
 from streamer import __version__
+from streamer.features.host.state import StateFile
 from streamer.journal import damage
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch
@@ -21,7 +22,6 @@ from streamer.journal.file import DatabaseFile
 from streamer.journal.reading import Reader
 from streamer.journal.sqlite import FileError
 from streamer.journal.store import Store
-from streamer.services.state import StateFile
 from tests.unit.journal.harness import execute, row
 
 PAGE_BYTES = 4096

@@ -8,8 +8,8 @@ import pytest
 from streamer.journal.entries import Batch, Letter
 from streamer.journal.letter_acts import Redriven, purge, redrive
 from streamer.journal.letters import LetterFilter, open_letters
-from tests.unit.cli.letters import HOUR_MS, LETTERS, NOW_MS
 from tests.unit.journal.harness import JournalHarness, execute, letters_in
+from tests.unit.tools.letters import HOUR_MS, LETTERS, NOW_MS
 
 
 class Acts:

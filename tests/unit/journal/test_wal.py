@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamer.features.host.state import StateFile
 from streamer.journal import damage, wal
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError
@@ -24,7 +25,6 @@ from streamer.journal.reading import Reader
 from streamer.journal.schema import JOURNAL
 from streamer.journal.sqlite import CorruptFileError, connect
 from streamer.journal.store import Store
-from streamer.services.state import StateFile
 from tests.examples import examples
 from tests.unit.journal.harness import row
 

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from streamer.config.models import Config
 from streamer.daemon import Daemon
-from streamer.services.usubscription.versions import VERSIONS
+from streamer.features.usubscription.versions import VERSIONS
 from streamer.uprotocol import known_types
 from streamer.uprotocol.known_types import decoded, readable, type_of
 from streamer.uprotocol.message import Attributes, UMessageType, UPayloadFormat

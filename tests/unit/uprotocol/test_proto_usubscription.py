@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from streamer.services.usubscription import v3
+from streamer.features.usubscription import v3
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from google.protobuf.descriptor import FieldDescriptor
 
-from streamer.services.usubscription import v4
+from streamer.features.usubscription import v4
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from streamer.delivery.custody.unconfirmed_batch import LaneSummary
 from streamer.delivery.lanes.lane import Delivery, DeliveryState
-from streamer.delivery.outcomes.tap import Tap, TapFilter
 from streamer.delivery.seen import key_of
 from streamer.delivery.stats import Histogram
+from streamer.features.tap.tap import Tap, TapFilter
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode

@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from streamer.clock import SystemClock
+from streamer.features.host.host import TABLES
+from streamer.features.host.state import StateFile
 from streamer.features.pair.lease import Changed, Timing
 from streamer.features.pair.link import Link
 from streamer.features.pair.member import FIRST, Identity, Member
@@ -15,8 +17,6 @@ from streamer.features.pair.mirror import MirroredJournal
 from streamer.journal.codec import pack
 from streamer.journal.entries import Batch, Row
 from streamer.journal.journal import Journal
-from streamer.services.host import TABLES
-from streamer.services.state import StateFile
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from streamer.features.host.host import TABLES
+from streamer.features.host.state import StateError, StateFile, Statement
 from streamer.features.pair import wire
 from streamer.features.pair.sending import LONGEST_PAUSE_S, MOST_BYTES
 from streamer.features.pair.state import SILENT_S, MirroredState, StateReplica, Written
-from streamer.services.host import TABLES
-from streamer.services.state import StateError, StateFile, Statement
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.waiting import POLL_S, until
 
@@ -398,7 +398,7 @@ async def test_rows_that_cannot_be_read_here_are_told_later(pair: Pair, monkeypa
         raise StateError("the disk is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamer.services.state.Rows.take", fail)
+        patched.setattr("streamer.features.host.state.Rows.take", fail)
         pair.connect()
         await until(lambda: bool(pair.mirror.problem), "it has failed")
     await pair.retried()

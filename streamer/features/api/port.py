@@ -1,0 +1,144 @@
+"""The HTTP port of a running streamer: assembles its pages, its access rules, its certificate and its token.
+
+Each group of pages is an object with ``routes()``, in a module of its own.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from streamer.config.models import Config
+from streamer.config.services import ControlConfig
+from streamer.config.tls import TlsError
+from streamer.config.token import made_token_file, make_token, with_token_file
+from streamer.features.api.certificate import PortCertificate
+from streamer.features.api.console import ConsolePages
+from streamer.features.api.expiry import CertificateExpiry
+from streamer.features.api.letters import LetterPages
+from streamer.features.api.live import LivePages
+from streamer.features.api.metrics import Exposition
+from streamer.features.api.openapi import OpenApiPages
+from streamer.features.api.running import RunningStreamer
+from streamer.features.api.server import AdminServer
+from streamer.features.api.status import StatusPages
+from streamer.features.judge.page_config import ConfigPages
+from streamer.features.judge.page_explain import ExplainPages
+from streamer.features.judge.page_flows import FlowPages
+from streamer.features.judge.page_known_flows import KnownFlowPages
+from streamer.features.pair.page import PairPages
+from streamer.features.pause.page import PausePages
+from streamer.features.usubscription.page import SubscriptionPages
+from streamer.features.utwin.page import LastValuePages
+from streamer.files import Files
+
+logger = logging.getLogger("ustreamer.admin")
+
+
+@dataclass(frozen=True, slots=True)
+class PortFiles:
+    """The contents of the files that a configuration names for the port. ``certificate`` None: no TLS."""
+
+    certificate: PortCertificate | None
+    control: ControlConfig
+
+
+class AdminPort:
+    """The HTTP port, if the configuration has one. The constructor raises `TlsError` for files that cannot be used."""
+
+    def __init__(self, running: RunningStreamer, exposition: Exposition) -> None:
+        config = running.config
+        self._expiry = CertificateExpiry(running.router, lambda: running.config)
+        exposition.use_certificates(self._expiry)
+        self._live = LivePages(running.router, lambda: running.config)
+        self._server: AdminServer | None = None
+        self._files = Files()
+        if config.metrics is not None:
+            self._server = AdminServer(
+                running.router,
+                exposition,
+                config.metrics,
+                config.control,
+                [*pages(running), *self._live.routes(), *ConsolePages(lambda: _has_console(running.config)).routes()],
+                None if config.metrics.tls is None else PortCertificate(config.metrics.tls),
+            )
+
+    async def start(self) -> None:
+        """Start listening. Raises OSError, for example if the port is taken; its text begins with the key."""
+        if self._server is not None:
+            try:
+                await self._server.start()
+            except OSError as exc:
+                raise OSError(exc.errno, f"metrics.listen: {exc.strerror or exc}") from exc
+
+    def tick(self, now_s: float) -> None:
+        """Do the due periodic work of the pages; ``now_s`` is monotonic."""
+        self._live.tick(now_s)
+        self._expiry.tick(now_s)
+
+    def prepare(self, config: Config) -> tuple[PortFiles, list[str]]:
+        """Read the files of another configuration for `use`. Return them and their problems. May hang: use a thread."""
+        tls = None if config.metrics is None else config.metrics.tls
+        try:
+            return PortFiles(None if tls is None else PortCertificate(tls), _control(config)), []
+        except TlsError as exc:
+            return PortFiles(None, config.control), [str(exc)]
+
+    def use(self, config: Config, files: PortFiles) -> None:
+        """Apply other access rules and TLS files from now on. Address and port stay the same."""
+        if self._server is not None and config.metrics is not None:
+            self._server.use(config.metrics, files.control, files.certificate)
+
+    async def provide_token(self, config: Config) -> None:
+        """Create the file with the token beside the journal if it is needed and missing. The folder has to exist."""
+        if self._server is not None:
+            try:
+                self._server.permit(await self._files.run(lambda: _control(config)))
+            except OSError as exc:
+                logger.error("http_token_not_made reason=%s", exc.strerror)
+
+    def close(self) -> None:
+        """End every stream: no events follow."""
+        self._live.close()
+        self._expiry.close()
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            await self._server.stop()
+
+
+def _has_console(config: Config) -> bool:
+    return config.metrics is not None and config.metrics.has_console
+
+
+def pages(running: RunningStreamer) -> list[web.RouteDef]:
+    """Return the HTTP routes of all pages except the streams."""
+    kinds = (
+        StatusPages(running),
+        FlowPages(running),
+        KnownFlowPages(running),
+        LetterPages(running),
+        ExplainPages(running),
+        SubscriptionPages(running),
+        LastValuePages(running),
+        PausePages(running.service_host.pause_service),
+        ConfigPages(running),
+        PairPages(running),
+        OpenApiPages(),
+    )
+    return [route for kind in kinds for route in kind.routes()]
+
+
+def _control(config: Config) -> ControlConfig:
+    """Return the section `control` with the token file in use: the configured one, or a safe file that the streamer made."""
+    path = made_token_file(config)
+    if path is not None:
+        try:
+            if make_token(path):
+                logger.info("http_token_made file=%s", path)
+        except OSError as exc:
+            consequence = "only clients with a certificate can change anything over HTTP"
+            logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
+            return config.control
+    return with_token_file(config)

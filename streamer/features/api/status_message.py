@@ -1,0 +1,98 @@
+"""The content of the status that core.ustreamer publishes: health, waiting messages, endpoints, the pair. Bounded."""
+
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Protocol
+
+from streamer import __version__
+from streamer.config.models import Config
+from streamer.config.shown import fingerprint
+from streamer.delivery.router import Router
+from streamer.features.api.readiness import unready
+from streamer.features.pair.view import PairView
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+
+ROUTES = 20
+ENDPOINTS = 50
+REASONS = 10
+TEXT = 200
+"""The most characters of a name or a reason."""
+
+
+class StatusSource(Protocol):
+    """A streamer whose status is reported."""
+
+    router: Router
+
+    @property
+    def config(self) -> Config:
+        """Return the configuration in use."""
+
+
+class StatusView:
+    """Reads the status of a streamer, which must have its router already."""
+
+    def __init__(self, running: StatusSource, pair: Callable[[], PairView] | None = None) -> None:
+        """``pair`` returns how the streamer sees its pair; None: it works alone."""
+        self._running = running
+        self._pair = pair
+        self._router = running.router
+        self._started_ms = self._router.clock.wall_ms()
+        self._began_s = self._router.clock.monotonic_s()
+        self._fingerprint: tuple[Config, str] | None = None
+
+    def health(self) -> list[str]:
+        """Return why the streamer is not ready; empty if it is."""
+        return unready(self._router)
+
+    def status(self) -> pb.Status:
+        """Return the present status."""
+        router, reasons = self._router, unready(self._router)
+        accounts = list(router.accounts())
+        waiting = [account for account in accounts if account.queued]
+        endpoints = router.endpoint_accounts()
+        status = pb.Status(
+            ready=not reasons,
+            reasons=[reason[:TEXT] for reason in reasons[:REASONS]],
+            version=__version__,
+            uptime_s=int(router.clock.monotonic_s() - self._began_s),
+            queued=sum(account.queued for account in accounts),
+            routes=[
+                pb.RouteStatus(
+                    name=account.name[:TEXT],
+                    queued=account.queued,
+                    bytes=account.bytes,
+                    oldest_age_ms=round(account.oldest_age_s * 1000),
+                )
+                for account in nlargest(ROUTES, waiting, key=lambda account: account.queued)
+            ],
+            routes_left_out=max(0, len(waiting) - ROUTES),
+            endpoints=[
+                pb.EndpointStatus(name=each.name[:TEXT], transport=each.transport[:TEXT], state=each.link.state.value)
+                for each in endpoints[:ENDPOINTS]
+            ],
+            dead_letters=router.account().dead_letters,
+            config_fingerprint=self._hash(),
+        )
+        status.started.FromMilliseconds(self._started_ms)
+        if self._pair is not None:
+            pair = self._pair()
+            text = pair.problem[:TEXT]
+            status.pair.CopyFrom(pb.PairStatus(epoch=pair.epoch, protected=pair.is_protected, problem=text))
+        if router.journal is not None:
+            journal = router.journal
+            status.journal.CopyFrom(
+                pb.JournalStatus(
+                    state=journal.state.value,
+                    problem=journal.problem[:TEXT],
+                    bytes=journal.bytes,
+                    max_bytes=journal.max_bytes,
+                )
+            )
+        return status
+
+    def _hash(self) -> str:
+        config = self._running.config
+        if self._fingerprint is None or self._fingerprint[0] is not config:
+            self._fingerprint = config, fingerprint(config)
+        return self._fingerprint[1]

@@ -1,0 +1,63 @@
+"""A router and the live pages of the HTTP port, as the daemon has them. No tests."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from streamer.config.metrics import MetricsConfig
+from streamer.config.models import Config
+from streamer.features.api.live import LivePages
+from streamer.features.api.metrics import Exposition
+from streamer.features.api.server import AdminServer
+from tests.flow.harness import RouterHarness, configuration
+from tests.ports import free_port
+
+TOKEN = "0123456789abcdef0123"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class LiveHarness:
+    """``tick`` is the daemon's: the time is that of the router's clock."""
+
+    def __init__(self, folder: Path, changes: Mapping[str, object]) -> None:
+        self._token_file = folder / "token"
+        self.write_token(TOKEN)
+        self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
+        self.flow = RouterHarness(self.config, is_tapped=False)
+        self.live = LivePages(self.flow.router, lambda: self.config)
+        self.port = free_port()
+        self.metrics = MetricsConfig(listen=f"127.0.0.1:{self.port}")
+        self.server = AdminServer(
+            self.flow.router,
+            Exposition(self.flow.router),
+            self.metrics,
+            self.config.control,
+            self.live.routes(),
+        )
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a reader of a page observes the router."""
+        return self.flow.router.observers != [self.flow.recorder]
+
+    def write_token(self, token: str) -> None:
+        self._token_file.write_text(token)
+
+    def tick(self, after_ms: int = 0) -> None:
+        self.flow.clock.advance(after_ms)
+        self.live.tick(self.flow.clock.monotonic_s())
+
+
+@asynccontextmanager
+async def serving(folder: Path, **changes: object) -> AsyncIterator[tuple[LiveHarness, aiohttp.ClientSession]]:
+    """The pages, and a client of them."""
+    live = LiveHarness(folder, changes)
+    await live.server.start()
+    try:
+        async with live.flow, aiohttp.ClientSession(f"http://127.0.0.1:{live.port}") as session:
+            yield live, session
+    finally:
+        live.live.close()
+        await live.server.stop()

@@ -1,0 +1,170 @@
+"""The service host: where the state file is, and what happens if it cannot be used or a service has a fault."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamer.clock import SystemClock
+from streamer.config.models import Config
+from streamer.features.host import host as module
+from streamer.features.host.access import Caller
+from streamer.features.host.host import ServiceHost, entities, state_path
+from streamer.routing.pause_rules import PauseRule
+from streamer.transports.base import LinkState, TransportContext
+from streamer.transports.local import LocalTransport
+from streamer.uprotocol.message import request
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.status import UCode, UStatusError
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
+from tests.unit.features.host.fake_router import FakeRouter
+from tests.unit.features.host.local_transport import RecordingLocalTransport
+
+RAW = {
+    "authority": "gw",
+    "endpoints": {
+        "inside": {"transport": "memory", "authorities": ["dev1", "*"]},
+        "link": {"transport": "memory", "authorities": ["far"], "global": True},
+    },
+    "routes": [],
+}
+RULE = PauseRule.parse("//dev1/B/1/8001")
+BY = Caller("http", "127.0.0.1")
+
+
+class World:
+    """A service host with its endpoint and router."""
+
+    def __init__(self, **changes: Any) -> None:
+        config = Config.model_validate(RAW | changes)
+        self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), entities(config))
+        self.router = FakeRouter()
+        self.host = ServiceHost(config, self.local, self.router, SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({}, None),
+        ({"journal": {"path": "/var/lib/streamer/journal.db"}}, Path("/var/lib/streamer/journal-state.db")),
+        ({"journal": {"path": "/var/lib/j.db"}, "state": {"path": "/elsewhere/s.db"}}, Path("/elsewhere/s.db")),
+    ],
+    ids=["memory", "beside the journal", "told"],
+)
+def test_the_file_is_beside_the_journal_unless_configured(changes: dict[str, object], path: Path | None) -> None:
+    assert state_path(Config.model_validate(RAW | changes)) == path
+
+
+async def test_a_service_with_a_fault_is_logged_and_restarted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0)
+    world = World()
+    world.host.open()
+    runs = 0
+    again = asyncio.Event()
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs < 3:
+            raise RuntimeError("a fault")
+        again.set()
+        await asyncio.Event().wait()
+
+    assert world.host.subscriptions is not None
+    monkeypatch.setattr(world.host.subscriptions, "run", run)
+    serving = asyncio.create_task(world.host.run())
+    await asyncio.wait_for(again.wait(), 10)
+    serving.cancel()
+    world.host.close()
+    assert sum("service_failed" in record.message for record in caplog.records) == 2
+
+
+async def test_a_file_that_cannot_be_used_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """A file is in the place of its folder. The local endpoint is down until the services have their state."""
+    monkeypatch.setattr(module, "_RETRY_S", 0.01)
+    place = tmp_path / "place"
+    changes = {"state": {"path": str(place / "state.db")}}
+    place.mkdir()
+    before = World(**changes)
+    before.host.open()
+    await before.host.pause_service.pause(RULE, BY)
+    before.host.close()
+    place.rename(tmp_path / "away")
+    place.write_text("in the way")
+
+    world = World(**changes)
+    world.host.open()
+    await world.local.start()
+    assert world.local.state is LinkState.DOWN
+    with pytest.raises(UStatusError, match="state file") as refused:
+        await world.host.pause_service.resume(RULE, BY)
+    assert refused.value.code is UCode.UNAVAILABLE
+    serving = asyncio.create_task(world.host.run())
+    try:
+        place.unlink()
+        (tmp_path / "away").rename(place)
+        async with asyncio.timeout(10):
+            while world.local.state is LinkState.DOWN:
+                await asyncio.sleep(0.01)
+        assert world.router.pause_rules.rules == (RULE,)
+        assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
+            f"state_unavailable error={place / 'state.db.lock'}: Not a directory consequence=until the file can be used,"
+            " requests wait, and there are neither subscriptions nor pause rules"
+        ]
+    finally:
+        serving.cancel()
+        world.host.close()
+
+
+async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> None:
+    """Otherwise a full disk would keep the services from reading their state."""
+    path = tmp_path / "state.db"
+    before = World(state={"path": str(path)})
+    before.host.open()
+    await before.host.pause_service.pause(RULE, BY)
+    before.host.close()
+    content = path.read_bytes()
+    world = World(state={"path": str(path)})
+    world.host.open()
+    try:
+        assert world.router.pause_rules.rules == (RULE,)
+        assert path.read_bytes() == content
+        assert path.with_name("state.db-wal").stat().st_size == 0
+    finally:
+        world.host.close()
+
+
+async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
+    world = World(usubscription=None)
+    world.host.open()
+    assert world.host.subscriptions is None
+    assert world.host.gauges() == {}
+    world.host.close()
+
+
+async def test_everybody_gets_an_answer_to_a_ping(caplog: pytest.LogCaptureFixture) -> None:
+    config = Config.model_validate(RAW | {"usubscription": None})
+    local = RecordingLocalTransport("gw", *entities(config))
+    services = ServiceHost(config, local, FakeRouter(), SystemClock())
+    services.open()
+    caller, method = UUri.parse("//stranger/1/1/0"), USTREAMER.at("gw", PING)
+    asked = request(SystemClock().wall_ms(), caller, method, 1000)
+    handled = asyncio.Event()
+    assert local.handler is not None
+    local.handler(asked, handled.set)
+    await asyncio.wait_for(handled.wait(), 10)
+    (answer,) = local.said
+    assert (answer.attributes.reqid, answer.attributes.commstatus) == (asked.id, None)
+    assert pb.PingResponse.FromString(answer.payload or b"") == pb.PingResponse()
+    assert "refused" not in caplog.text
+    services.close()
+
+
+def test_the_number_of_ping_is_what_callers_rely_on() -> None:
+    assert PING == 4

@@ -1,0 +1,270 @@
+"""Version 4 of the service: Subscribe, Unsubscribe and FetchSubscriptions, over the same book as version 3."""
+
+from pathlib import Path
+
+import pytest
+
+from streamer.features.usubscription import v4, wire
+from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
+from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
+from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.well_known import USUBSCRIPTION, USUBSCRIPTION_4
+from tests.unit.features.usubscription.harness import (
+    APP,
+    APP2,
+    CLOUD,
+    LOCAL,
+    REMOTE,
+    SUBSCRIBE_PENDING,
+    SUBSCRIBED,
+    UNSUBSCRIBE_PENDING,
+    UNSUBSCRIBED,
+    UsubscriptionHarness,
+)
+from tests.unit.features.usubscription.v4_harness import V4, Told
+
+HOUR_MS = 3_600_000
+OTHER = LOCAL._replace(resource=0x8002)
+
+
+@pytest.fixture
+def client(harness: UsubscriptionHarness) -> V4:
+    return V4(harness)
+
+
+# Subscribe
+
+
+async def test_subscriptions_are_the_same_in_both_versions(harness: UsubscriptionHarness, client: V4) -> None:
+    assert await client.subscribe(LOCAL) is SUBSCRIBED
+    assert await harness.subscribe(LOCAL, APP2) is SUBSCRIBED
+    assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED, APP2: SUBSCRIBED}
+    assert await client.fetch() == [Told(LOCAL, APP, SUBSCRIBED), Told(LOCAL, APP2, SUBSCRIBED)]
+    await harness.unsubscribe(LOCAL)
+    await client.unsubscribe(LOCAL, APP2)
+    assert await client.fetch() == []
+    assert harness.router.interest == {}
+
+
+async def test_a_repeated_subscribe_returns_the_current_state(harness: UsubscriptionHarness, client: V4) -> None:
+    assert [await client.subscribe(LOCAL), await client.subscribe(LOCAL)] == [SUBSCRIBED, SUBSCRIBED]
+    assert [await client.subscribe(REMOTE), await client.subscribe(REMOTE)] == [SUBSCRIBE_PENDING, SUBSCRIBE_PENDING]
+
+
+async def test_a_subscription_is_kept_with_its_terms_across_restarts(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS, period_ms=20)
+    await harness.restart()
+    assert await client.fetch() == [Told(LOCAL, APP, SUBSCRIBED, harness.clock.ms + HOUR_MS, 20)]
+    assert harness.router.interest == {LOCAL: {"dev1": 20}}
+
+
+async def test_without_expiration_it_lasts_until_the_client_leaves(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(LOCAL)
+    await harness.pass_ms(100 * 365 * 24 * HOUR_MS)
+    await harness.restart()
+    assert await client.fetch() == [Told(LOCAL, APP, SUBSCRIBED)]
+
+
+async def test_it_ends_to_the_millisecond_when_its_time_is_exceeded(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(LOCAL, expire_ms=harness.clock.ms + HOUR_MS + 1)
+    await harness.pass_ms(HOUR_MS)
+    assert len(await client.fetch()) == 1
+    await harness.pass_ms(1)
+    assert await client.fetch() == []
+
+
+async def test_an_expiration_in_the_past_subscribes_nobody(harness: UsubscriptionHarness, client: V4) -> None:
+    for topic in (LOCAL, REMOTE):
+        assert await client.subscribe(topic, expire_ms=harness.clock.ms - 1) is UNSUBSCRIBED
+    assert await client.fetch() == []
+    assert harness.commands(any_version=True) == []
+
+
+@pytest.mark.parametrize("second_ms", [None, 1000, 5000])
+async def test_another_expiration_replaces_the_first(
+    harness: UsubscriptionHarness, client: V4, second_ms: int | None
+) -> None:
+    await client.subscribe(LOCAL, expire_ms=harness.clock.ms + 2000)
+    expire_ms = None if second_ms is None else harness.clock.ms + second_ms
+    assert await client.subscribe(LOCAL, expire_ms=expire_ms) is SUBSCRIBED
+    assert await client.fetch() == [Told(LOCAL, APP, SUBSCRIBED, expire_ms)]
+    await harness.pass_ms(second_ms or 100_000)
+    assert bool(await client.fetch()) is (second_ms is None)
+
+
+async def test_another_expiration_in_the_past_ends_the_subscription(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(LOCAL)
+    assert await client.subscribe(LOCAL, expire_ms=harness.clock.ms) is UNSUBSCRIBED
+    assert await client.fetch() == []
+    assert client.notified(APP)[-1].state is UNSUBSCRIBED
+
+
+async def test_another_expiration_in_the_past_leaves_a_remote_topic(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    assert await client.subscribe(REMOTE, expire_ms=harness.clock.ms - 1) is UNSUBSCRIBED
+    await harness.answered(harness.commands()[-1])
+    assert [each.state for each in client.notified(APP)] == [
+        SUBSCRIBE_PENDING,
+        SUBSCRIBED,
+        UNSUBSCRIBE_PENDING,
+        UNSUBSCRIBED,
+    ]
+
+
+BAD_TOPICS = {
+    "method": LOCAL._replace(resource=1),
+    "entity": LOCAL._replace(resource=0),
+    "wildcard-resource": LOCAL._replace(resource=0xFFFF),
+    "no-authority": LOCAL._replace(authority=""),
+    "wildcard-authority": LOCAL._replace(authority="*"),
+    "wildcard-service": LOCAL._replace(ue_id=0xFFFF),
+    "invalid-authority": LOCAL._replace(authority="Dev1"),
+    "invalid-version": LOCAL._replace(version=0x100),
+    "invalid-resource": LOCAL._replace(resource=0x18001),
+}
+
+
+@pytest.mark.parametrize("topic", BAD_TOPICS)
+async def test_a_bad_topic_is_refused(client: V4, topic: str) -> None:
+    uri = uri_to_proto(BAD_TOPICS[topic])
+    assert await client.refused(v4.SUBSCRIBE, pb.SubscribeRequest(topic=uri)) is UCode.INVALID_ARGUMENT
+    assert await client.refused(v4.UNSUBSCRIBE, pb.UnsubscribeRequest(topic=uri)) is UCode.INVALID_ARGUMENT
+
+
+async def test_an_absent_topic_is_refused(client: V4) -> None:
+    assert await client.refused(v4.SUBSCRIBE, pb.SubscribeRequest()) is UCode.INVALID_ARGUMENT
+    assert await client.refused(v4.UNSUBSCRIBE, pb.UnsubscribeRequest()) is UCode.INVALID_ARGUMENT
+
+
+async def test_a_topic_may_stand_for_any_instance_of_its_service(harness: UsubscriptionHarness, client: V4) -> None:
+    doors = LOCAL._replace(ue_id=0xFFFF_0000 | LOCAL.ue_id)
+    assert await client.subscribe(doors) is SUBSCRIBED
+    assert harness.router.interest == {doors: {"dev1": 0}}
+    await harness.restart()
+    assert await client.fetch(doors) == [Told(doors, APP, SUBSCRIBED)]
+
+
+async def test_an_unknown_method_is_unimplemented(client: V4) -> None:
+    assert await client.refused(7, pb.ResetRequest()) is UCode.UNIMPLEMENTED
+
+
+# Remote topics
+
+
+async def test_a_remote_topic_is_subscribed_to_once_and_its_answer_counts_for_all(
+    harness: UsubscriptionHarness, client: V4
+) -> None:
+    assert [await client.subscribe(REMOTE), await harness.subscribe(REMOTE, APP2)] == [SUBSCRIBE_PENDING] * 2
+    [command] = harness.commands(any_version=True)
+    await harness.answered(command, SUBSCRIBED)
+    assert [each.state for each in await client.fetch(REMOTE)] == [SUBSCRIBED, SUBSCRIBED]
+    assert [each.state for each in client.notified(APP)] == [SUBSCRIBE_PENDING, SUBSCRIBED]
+    assert harness.states(APP2) == [SUBSCRIBE_PENDING, SUBSCRIBED]
+
+
+async def test_the_last_one_to_leave_unsubscribes_there_and_is_told_nothing(
+    harness: UsubscriptionHarness, client: V4
+) -> None:
+    await client.subscribe(REMOTE, expire_ms=harness.clock.ms + HOUR_MS)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    harness.forget()
+    await client.unsubscribe(REMOTE)
+    [command] = harness.commands()
+    await harness.failed(command, UCode.PERMISSION_DENIED)
+    assert client.notified(APP) == []
+    assert [each.state for each in client.published()] == [UNSUBSCRIBE_PENDING, UNSUBSCRIBED]
+    harness.forget()
+    await harness.pass_ms(10 * HOUR_MS)
+    assert client.published() == []
+
+
+async def test_leaving_a_pending_topic_unsubscribes_there(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(REMOTE)
+    await client.unsubscribe(REMOTE)
+    [_, command] = harness.commands()
+    assert command.attributes.sink == USUBSCRIPTION.at("dev2", 2)
+    assert client.published()[-1].state is UNSUBSCRIBED
+
+
+async def test_subscribing_a_topic_that_is_being_left_starts_over(harness: UsubscriptionHarness, client: V4) -> None:
+    await client.subscribe(REMOTE)
+    await harness.answered(harness.commands()[0], SUBSCRIBED)
+    await client.unsubscribe(REMOTE)
+    harness.forget()
+    assert await client.subscribe(REMOTE) is SUBSCRIBE_PENDING
+    assert [str(each.attributes.sink) for each in harness.commands()] == ["//dev2/0/3/1"]
+
+
+async def test_a_remote_command_in_version_4_has_its_messages_and_five_minutes(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_timeout_s=1000)
+    topic = REMOTE._replace(authority="new")
+    await V4(harness).subscribe(topic, period_ms=50)
+    [command] = harness.commands(any_version=True)
+    asked = wire.read(command, pb.SubscribeRequest)
+    assert (command.attributes.source, command.attributes.sink) == (
+        USUBSCRIPTION.at("gw1"),
+        USUBSCRIPTION_4.at("new", 1),
+    )
+    assert (command.attributes.ttl, uri_from_proto(asked.topic), asked.sample_period) == (300_000, topic, 50)
+    harness.state.close()
+
+
+# FetchSubscriptions
+
+
+@pytest.fixture
+async def filled(harness: UsubscriptionHarness, client: V4) -> V4:
+    for topic, app in ((LOCAL, APP), (LOCAL, APP2), (OTHER, APP), (REMOTE, CLOUD)):
+        await client.subscribe(topic, app)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("topic", "subscriber", "expected"),
+    [
+        (None, None, [(LOCAL, APP), (LOCAL, APP2), (OTHER, APP), (REMOTE, CLOUD)]),
+        (LOCAL, None, [(LOCAL, APP), (LOCAL, APP2)]),
+        (None, APP, [(LOCAL, APP), (OTHER, APP)]),
+        (OTHER, APP2, []),
+        (LOCAL._replace(resource=0xFFFF), None, [(LOCAL, APP), (LOCAL, APP2), (OTHER, APP)]),
+        (LOCAL._replace(authority="*"), None, [(LOCAL, APP), (LOCAL, APP2), (REMOTE, CLOUD)]),
+        (None, UUri("dev1", 0xFFFFFFFF, 0xFF, 0xFFFF), [(LOCAL, APP), (LOCAL, APP2), (OTHER, APP)]),
+        (OTHER._replace(version=0xFF), APP._replace(ue_id=0xFFFFFFFF), [(OTHER, APP)]),
+        (LOCAL._replace(authority=""), None, [(LOCAL, APP), (LOCAL, APP2)]),
+        (None, APP._replace(authority=""), [(LOCAL, APP), (OTHER, APP)]),
+        (LOCAL._replace(resource=0), None, []),
+    ],
+)
+async def test_filters_choose_what_is_listed(
+    filled: V4, topic: UUri | None, subscriber: UUri | None, expected: list[tuple[UUri, UUri]]
+) -> None:
+    assert [(each.topic, each.subscriber) for each in await filled.fetch(topic, subscriber)] == expected
+
+
+@pytest.mark.parametrize("uri", [LOCAL._replace(authority="Dev1"), LOCAL._replace(version=0x100)])
+async def test_an_invalid_filter_is_refused(client: V4, uri: UUri) -> None:
+    for name in ("topic_filter", "subscriber_filter"):
+        proto = pb.FetchSubscriptionsRequest(**{name: uri_to_proto(uri)})
+        assert await client.refused(v4.FETCH_SUBSCRIPTIONS, proto) is UCode.INVALID_ARGUMENT
+
+
+async def test_a_list_that_is_too_large_for_a_message_is_refused_and_a_narrower_one_is_not(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", max_answer_bytes=100, page=1)
+    client = V4(harness)
+    for number in range(10):
+        await client.subscribe(LOCAL._replace(resource=0x8000 + number))
+    asked = pb.FetchSubscriptionsRequest()
+    assert await client.refused(v4.FETCH_SUBSCRIPTIONS, asked) is UCode.RESOURCE_EXHAUSTED
+    assert len(await client.fetch(LOCAL)) == 1
+    harness.state.close()
+
+
+async def test_one_may_always_list_what_one_has_subscribed_oneself(filled: V4) -> None:
+    assert [each.topic for each in await filled.fetch(None, CLOUD, CLOUD)] == [REMOTE]
+    for asked in (
+        pb.FetchSubscriptionsRequest(),
+        pb.FetchSubscriptionsRequest(subscriber_filter=uri_to_proto(CLOUD._replace(resource=0xFFFF))),
+    ):
+        assert await filled.refused(v4.FETCH_SUBSCRIPTIONS, asked, CLOUD) is UCode.PERMISSION_DENIED
