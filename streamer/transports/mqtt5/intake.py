@@ -21,7 +21,6 @@ from streamer.transports.mqtt5.decoder import PublishDecoder
 from streamer.transports.mqtt5.frames import DUPLICATE, KIND, PUBACK, PUBLISH, QOS, QOS_ABOVE_1, ProtocolError
 from streamer.transports.mqtt5.headers import KnownHeaders
 from streamer.transports.mqtt5.options import Mqtt5Options
-from streamer.transports.mqtt5.publish import TopicAliasError
 from streamer.transports.mqtt5.session import Session
 from streamer.transports.received import KNOWN_PAYLOAD_BYTES, Received, Refused
 from streamer.uprotocol.status import UCode
@@ -90,11 +89,12 @@ class PacketIntake:
                 try:
                     packet = publish.read(frame, max_header_bytes)
                     if packet.has_alias:  # our CONNECT allows none [MQTT-3.1.2-26]
-                        raise TopicAliasError("a topic alias, which was not asked for")
+                        detail = "a topic alias, which was not asked for"
+                        raise ProtocolError(DisconnectReasonCode.TOPIC_ALIAS_INVALID, detail)
                     message = decoder.decode(packet)
+                except ProtocolError as exc:
+                    raise self._broken(str(exc), exc.reason) from None
                 except MalformedPacketError as exc:
-                    if isinstance(exc, TopicAliasError):
-                        raise self._broken(str(exc), DisconnectReasonCode.TOPIC_ALIAS_INVALID) from None
                     self._skip(frame, exc)
                     continue
                 packet_id = packet.packet_id
@@ -139,6 +139,8 @@ class PacketIntake:
             if self._proves_identity and not has_all:  # the identity property of the broker may be missing
                 return False
             message = self._decoder.decode(packet)
+        except ProtocolError as exc:
+            raise self._broken(str(exc), exc.reason) from None
         except (ValueError, IndexError):
             return False
         if packet.packet_id is None:

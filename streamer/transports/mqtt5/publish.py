@@ -8,12 +8,15 @@ is refused here, too.
 
 from typing import Final
 
+from mqtt5 import DisconnectReasonCode
+
 from streamer.transports.errors import Malformed, MalformedPacketError
 from streamer.transports.mqtt5.frames import (
     NOT_TEXT,
     QOS,
     SUBSCRIPTION_ID,
     USER_PROPERTY,
+    ProtocolError,
     after_property,
     body_of,
     malformed,
@@ -29,13 +32,6 @@ _ONCE: Final = (0x01, _EXPIRY, _CONTENT_TYPE, _RESPONSE_TOPIC, _CORRELATION_DATA
 
 _TOKEN = b"\x26\x00\x0210"
 """The beginning of the user property with a token."""
-
-
-class TopicAliasError(MalformedPacketError):
-    """A PUBLISH has a topic alias that it may not have, which ends the connection (MQTT 5, 3.3.2.3.4)."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(Malformed.PACKET, detail)
 
 
 class Publish:
@@ -55,7 +51,8 @@ class Publish:
 def read(frame: bytes, max_header_bytes: int) -> Publish:
     """Read a PUBLISH. Raises `MalformedPacketError`, also for properties of more than ``max_header_bytes``.
 
-    Those are refused before they are read: a packet of 16 MiB, with an object of every few bytes, would block the event
+    Raises `ProtocolError` for a topic or a topic alias that no broker may send: whatever its clients sent, this is its mistake.
+    Too long properties are refused before they are read: a packet of 16 MiB, with an object of every few bytes, would block the event
     loop for more than a second.
     """
     try:
@@ -121,7 +118,13 @@ def parts(frame: bytes) -> tuple[int, int, int, int, int]:
 
 def _without_properties(frame: bytes, start: int, after_topic: int, payload: bytes) -> Publish:
     number = frame[after_topic] << 8 | frame[after_topic + 1] if frame[0] & QOS else None
-    return Publish(frame[start + 2 : after_topic].decode(), number, payload)
+    try:
+        topic = frame[start + 2 : after_topic].decode()
+    except UnicodeDecodeError:
+        raise malformed("a topic that is not UTF-8") from None  # [MQTT-1.5.4-1]
+    if "\0" in topic or "+" in topic or "#" in topic:  # [MQTT-1.5.4-2], [MQTT-3.3.2-2]
+        raise malformed("a topic with NUL, + or #")
+    return Publish(topic, number, payload)
 
 
 def _add_properties(packet: Publish, frame: bytes, at: int, end: int, with_token: bool) -> int:
@@ -164,9 +167,9 @@ def _add_properties(packet: Publish, frame: bytes, at: int, end: int, with_token
                 frame[at + 3 : after].decode()
             elif kind == _TOPIC_ALIAS:
                 if frame[at + 1 : after] == b"\0\0":
-                    raise TopicAliasError("topic alias 0")
+                    raise ProtocolError(DisconnectReasonCode.TOPIC_ALIAS_INVALID, "topic alias 0")
                 packet.has_alias = True
         at = after
-    if not packet.topic and not packet.has_alias:
-        raise ValueError("neither a topic nor a topic alias")
+    if not packet.topic and not packet.has_alias:  # MQTT 5, 3.3.2.3.4
+        raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "neither a topic nor a topic alias")
     return at

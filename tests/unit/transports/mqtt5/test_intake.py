@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.errors import Malformed, Unwanted
 from streamer.transports.mqtt5.decoder import PublishDecoder
-from streamer.transports.mqtt5.frames import FrameReader, ProtocolError
+from streamer.transports.mqtt5.frames import FrameReader, ProtocolError, as_variable_int
 from streamer.transports.mqtt5.intake import PacketIntake
 from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.publish import read_part
@@ -243,6 +243,27 @@ def test_a_topic_alias_ends_the_connection_with_its_code_because_none_are_allowe
     assert caught.value.reason == 0x94
     assert harness.payloads == [b"a"]
     assert [each.packet_id for each in harness.session.unacknowledged] == [1]  # the broker sends the other one again
+    assert harness.events.packets == len(harness.messages) + len(harness.events.malformed) == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [(b"", 0x82), (b"a\0b", 0x81), (b"\0", 0x81), (b"a/+", 0x81), (b"#", 0x81), (b"a\xff", 0x81), (b"\xed\xa0\x80", 0x81)],
+    ids=["empty", "NUL", "only NUL", "+", "#", "no UTF-8", "surrogate"],
+)
+@pytest.mark.parametrize("size", [0, 100_000], ids=["small", "too large"])
+@pytest.mark.parametrize("first", [0x30, 0x32], ids=["QoS 0", "QoS 1"])
+def test_a_topic_that_mqtt_forbids_ends_the_connection_with_its_code(first: int, size: int, topic: bytes, code: int) -> None:
+    harness = IntakeHarness(max_packet_bytes=70_000)
+    body = len(topic).to_bytes(2, "big") + topic + (b"\0\7" if first == 0x32 else b"") + b"\0" + bytes(size)
+    whole = bytes([first]) + as_variable_int(len(body)) + body
+    cut, error = FrameReader(70_000).feed(harness.publish(b"a", 1) + whole)
+    assert error is None
+    with pytest.raises(ProtocolError) as caught:
+        harness.take(*cut)
+    assert caught.value.reason == code
+    assert harness.payloads == [b"a"]
+    assert [each.packet_id for each in harness.session.unacknowledged] == [1]  # the broker is told, and not acknowledged
     assert harness.events.packets == len(harness.messages) + len(harness.events.malformed) == 2
 
 
