@@ -23,13 +23,14 @@ from typing import NoReturn, TypeGuard
 import uvloop
 
 from streamer import __version__
-from streamer.config.cost import sum_line
+from streamer.config.cost import memory_hint, sum_line
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import flush_audit_log, open_audit_log, set_up
+from streamer.tools.memory import allowed_bytes, keep_giving_back, unit_bytes
 from streamer.tools.text import (
     CONFIG_DEFAULT,
     CONFIG_VARIABLE,
@@ -225,7 +226,7 @@ def _run(arguments: argparse.Namespace) -> int:
         set_up(config.log.level, config.log.format, config.log.repeat_s, open_audit_log(config.log.audit))
     except OSError as exc:
         return complain(f"{arguments.config}: log.audit: {reason_of(exc)}", EX_CONFIG)
-    for warning in warnings(config):
+    for warning in (*warnings(config), *memory_hint(config, allowed_bytes())):
         logger.warning("hint text=%s", warning)
     problems: list[BaseException] = []
     must_restart = False
@@ -264,7 +265,6 @@ async def _serve(config: Config, path: Path) -> bool:
     """Run the daemon to its end. Return whether it has to start anew."""
     # Their libraries take longer to load than other commands run.
     from streamer.daemon import Daemon  # noqa: PLC0415
-    from streamer.tools.memory import keep_giving_back  # noqa: PLC0415
 
     daemon = Daemon(config, path)
     gc.collect()
@@ -301,12 +301,16 @@ def _check(arguments: argparse.Namespace) -> int:
     routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
     lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
     lines_out([f"{arguments.config}: {sum_line(config)}"])
-    lines_out(f"{arguments.config}: hint: {warning}" for warning in warnings(config))
+    lines_out(f"{arguments.config}: hint: {warning}" for warning in _hints(config))
     if not arguments.probe:
         return 0
     from streamer.features.judge.probe import probe  # noqa: PLC0415  # not for the daemon either
 
     return probe(arguments.config, config)
+
+
+def _hints(config: Config) -> list[str]:
+    return [*warnings(config), *memory_hint(config, allowed_bytes() | unit_bytes())]
 
 
 def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
@@ -316,7 +320,7 @@ def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
         "endpoints": {name: endpoint.transport for name, endpoint in config.endpoints.items()},
         "routes": len(config.routes),
         "notes": [sum_line(config)],
-        "hints": list(warnings(config)),
+        "hints": _hints(config),
         "probes": None,
     }
     status = 0

@@ -1,11 +1,11 @@
-"""Adds up the bounds of a configuration on memory and on disk, as `docs/bounds.md` does. Pure.
+"""Adds up the bounds of a configuration on memory and on disk, as `docs/bounds.md` does. Pure."""
 
-The process itself takes about 70 MB of memory beside them.
-"""
+from collections.abc import Iterator, Mapping
 
 from streamer.config.models import Config, QueuePolicy
 from streamer.config.types import MIB
 
+_PROCESS_BYTES = 70_000_000
 _HELD_BYTES = 600  # what a message takes whose payload is only in the journal
 _LANE_BYTES = 5000
 _MANY_LANES = 4096
@@ -26,10 +26,18 @@ def sum_line(config: Config) -> str:
     return f"its bounds add up to {_shown(memory_bytes(config))}B of memory and {_shown(disk_bytes(config))}B of disk"
 
 
+def memory_hint(config: Config, allowed: Mapping[str, int]) -> Iterator[str]:
+    """Yield a hint if one of these, by name, allows less memory than the bounds add up to."""
+    needed = memory_bytes(config)
+    limit, name = min(((limit, name) for name, limit in allowed.items()), default=(needed, ""))
+    if needed > limit:
+        yield f"memory: bounds add up to {_shown(needed)}B, and {name} allows {_shown(limit)}B: lower them, or raise that"
+
+
 def memory_bytes(config: Config) -> int:
-    """Return what the bounds on memory add up to, with messages of 1 KiB where their size counts."""
+    """Return what the bounds on memory add up to, with the process and messages of 1 KiB where their size counts."""
     journal = config.journal
-    size = config.remember.ids * _ID_BYTES
+    size = _PROCESS_BYTES + config.remember.ids * _ID_BYTES
     size += sum(_queue_bytes(route.queue_policy, journal is not None) for route in config.routes)
     for options in (endpoint.options for endpoint in config.endpoints.values()):
         size += options.receive_bytes(_MESSAGE_BYTES) + _MISROUTED_BYTES + _FLOWS_BYTES + 2 * config.dead_letter.queue.bytes

@@ -78,6 +78,8 @@ class QueueConfig(QueueBounds):
 class DeadLetterQueueConfig(QueueBounds):
     """The bounds for dead letters. At a bound the oldest is dropped."""
 
+    bytes: Size = 32 * MIB
+    """Bytes that messages may queue."""
     on_full: ClassVar[str] = "evict"
     """Dead letters never make a source wait, and the latest are the most useful."""
 

@@ -163,7 +163,6 @@ def _mqtt(answers: Answers, device: Device, name: str) -> Iterator[str]:
         yield f"tls: {{{', '.join(f'{key}: {_text(path)}' for key, path in tls.items() if path)}}}"
     yield "receive_maximum: 100   # unacknowledged messages that the broker may send"
     yield "max_packet_bytes: 262144"
-    yield "receive_excess_bytes: 33554432"
 
 
 def _zenoh(answers: Answers, device: Device) -> Iterator[str]:

@@ -76,7 +76,7 @@ async def test_broker_stops_at_our_receive_maximum_while_acknowledgements_are_he
     inbox = Remembering()
     with Mosquitto() as server:
         async with (
-            Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=0, keep_alive_s=2).running() as cloud,
+            Endpoint(server.url, "cloud", receive_maximum=10, keep_alive_s=2).running() as cloud,
             Endpoint(server.url, "veh1").running() as car,
         ):
             await cloud.transport.register_listener(TOPIC, None, inbox)
@@ -99,11 +99,12 @@ async def test_broker_that_exceeds_our_receive_maximum_holds_up_nothing_and_lose
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks = KeepAliveChecks(monkeypatch)
+    room = 39 * numbered(1)[0].size // 2  # beyond it are twenty messages
     count = 90  # from 100 unacknowledged ones on rumqttd keeps its own PUBACKs back
     inbox, back = Remembering(), RecordingListener()
     with broker(kind) as server:
         async with (
-            Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=0, ack_timeout_s=1).running() as cloud,
+            Endpoint(server.url, "cloud", receive_maximum=10, receive_excess_bytes=room, ack_timeout_s=1).running() as cloud,
             Endpoint(server.url, "veh1").running() as car,
         ):
             await cloud.transport.register_listener(TOPIC, None, inbox)

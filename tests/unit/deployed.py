@@ -67,7 +67,7 @@ def memory_bytes(config: Config) -> int:
     for endpoint in config.endpoints.values():
         options = endpoint.options
         if endpoint.transport == "mqtt5":
-            total += max(2 * options.receive_maximum * options.max_packet_bytes, options.receive_excess_bytes) + 64 * MIB
+            total += options.receive_excess_bytes + 2 * options.max_packet_bytes + 64 * MIB
         else:
             total += 16 * MIB + (256 + 4 * options.receive_buffer) * options.max_message_bytes
     return total

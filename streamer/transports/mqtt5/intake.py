@@ -4,10 +4,11 @@ Every message passes through this module, which knows no event loop and no socke
 receive maximum:
 
 Brokers exceed it: rumqttd has no limit, and mosquitto 2.0.11 forgets it after a burst of PUBACKs and goes on until it reuses
-packet ids, which loses messages. While no message of ours is unconfirmed, the transport stops reading, and TCP applies
-back-pressure to the broker. Otherwise that would also stop the PUBACKs for our messages. Then we read on, accept the excess
-up to a bound, and ignore all later messages on this connection, so that the order is kept. The transport disconnects once
-there is room, so that the broker sends them again.
+packet ids, which loses messages. Nor does it bound their bytes. So at twice the maximum, or half of the bytes that may be
+unacknowledged, the transport stops reading while no message of ours is unconfirmed, and TCP applies back-pressure to the
+broker. Otherwise that would also stop the PUBACKs for our messages. Then we read on, accept the excess up to a bound, and
+ignore all later messages on this connection, so that the order is kept. The transport disconnects once there is room, so
+that the broker sends them again.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,18 +52,29 @@ class PacketIntake:
         self._events = events
         self._proves_identity: bool = options.proves_identity
         self._max_header_bytes: int = options.max_header_bytes
-        self._most: int = _TOLERANCE * options.receive_maximum
-        self._excess_bytes: int = options.receive_excess_bytes
+        self._receive_maximum: int = options.receive_maximum
+        self._most = max(_TOLERANCE * self._receive_maximum, _EXCESS)
+        self._most_bytes: int = options.receive_excess_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the broker has exceeded our receive maximum by as much as is accepted whatever the messages' size."""
-        return len(self._session.unacknowledged) >= self._most
+        """Whether nothing more should be read: the broker has sent twice our receive maximum, or half of the bytes."""
+        session = self._session
+        return (
+            len(session.unacknowledged) >= _TOLERANCE * self._receive_maximum
+            or 2 * session.unacknowledged_bytes > self._most_bytes
+        )
+
+    def has_room(self, share: float) -> bool:
+        """Return whether at most this share of our receive maximum, and half of the bytes, are unacknowledged."""
+        session = self._session
+        is_few = len(session.unacknowledged) <= share * self._receive_maximum
+        return is_few and 2 * session.unacknowledged_bytes <= self._most_bytes
 
     def take(self, read: Sequence[bytes], control: Callable[[bytes], None], into: list[Received]) -> None:
         """Sort packets: messages go to ``into``, control packets except PUBACK to ``control``. Raises `ProtocolError`."""
         session, headers, decoder, max_header_bytes = self._session, self._headers, self._decoder, self._max_header_bytes
-        unacknowledged, most = session.unacknowledged, self._most
+        unacknowledged, most, most_bytes = session.unacknowledged, self._most, self._most_bytes
         arrived = ignored = 0
         try:
             for frame in read:
@@ -78,7 +90,8 @@ class PacketIntake:
                 arrived += 1
                 if first & QOS_ABOVE_1 or not session.is_connected:
                     raise self._broken("a PUBLISH that was not asked for")
-                if first & QOS and (self.overflows or (len(unacknowledged) >= most and self._is_too_much())):
+                is_too_much = session.unacknowledged_bytes > most_bytes or len(unacknowledged) >= most
+                if first & QOS and (is_too_much or self.overflows):
                     self.overflows = True
                     ignored += 1
                     continue
@@ -115,11 +128,6 @@ class PacketIntake:
         """Count a malformed PUBLISH, and return the error that ends the connection."""
         self._events.packet_malformed(MalformedPacketError(Malformed.PACKET, detail))
         return ProtocolError(reason, detail)
-
-    def _is_too_much(self) -> bool:
-        """Return whether the broker has sent more beyond our receive maximum than we accept."""
-        session = self._session
-        return len(session.unacknowledged) >= _EXCESS or session.unacknowledged_bytes >= self._excess_bytes
 
     def _skip(self, frame: bytes, error: MalformedPacketError) -> None:
         """Report a packet that is not a message, and have it acknowledged in order. The connection continues.

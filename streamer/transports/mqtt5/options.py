@@ -148,8 +148,8 @@ class Mqtt5Options(WireOptions):
     """How long the broker keeps the session while the streamer is away."""
     receive_maximum: int = Field(default=1000, ge=1, le=65_535)
     """Unacknowledged messages that the broker may send."""
-    receive_excess_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    """Memory for messages of a broker that exceeds twice `receive_maximum`."""
+    receive_excess_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
+    """Memory for unacknowledged messages, whatever `receive_maximum` allows."""
     window: int = Field(default=1000, ge=1, le=MAX_UNCONFIRMED)
     """Messages that may be sent and not confirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
@@ -266,7 +266,7 @@ class Mqtt5Options(WireOptions):
         return self.identity_property is not None
 
     def receive_bytes(self, message_bytes: int) -> int:
-        return max(2 * self.receive_maximum * self.max_packet_bytes, self.receive_excess_bytes) + _QOS_0_BYTES
+        return self.receive_excess_bytes + 2 * self.max_packet_bytes + _QOS_0_BYTES  # the last one, and one that is read
 
     @property
     def is_session_persistent(self) -> bool:

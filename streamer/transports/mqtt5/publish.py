@@ -51,9 +51,8 @@ class Publish:
 def read(frame: bytes, max_header_bytes: int) -> Publish:
     """Read a PUBLISH. Raises `MalformedPacketError`, also for properties of more than ``max_header_bytes``.
 
-    Raises `ProtocolError` for a topic or a topic alias that no broker may send: whatever its clients sent, this is its mistake.
-    Too long properties are refused before they are read: a packet of 16 MiB, with an object of every few bytes, would block the event
-    loop for more than a second.
+    Those are refused before they are read: a packet of 16 MiB, with an object of every few bytes, would block the event
+    loop for more than a second. Raises `ProtocolError` for a topic, or a topic alias, that no broker may send.
     """
     try:
         size, start, after_topic, first, payload = parts(frame)

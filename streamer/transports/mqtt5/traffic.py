@@ -114,8 +114,9 @@ class Traffic:
         except ProtocolError as exc:
             error = exc
         if intake.overflows and not overflowed:
-            text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d"
-            logger.warning(text, self._name, self._receive_maximum, len(session.unacknowledged))
+            text = "receive_maximum_exceeded endpoint=%s receive_maximum=%d unacknowledged=%d bytes=%d"
+            unacknowledged = len(session.unacknowledged)
+            logger.warning(text, self._name, self._receive_maximum, unacknowledged, session.unacknowledged_bytes)
         session.report_results()
         self.write_outgoing()
         if batch:
@@ -153,16 +154,15 @@ class Traffic:
             data = self._session.take_acknowledgements()
             if data:
                 connection.write(data)
-            if len(self._session.unacknowledged) <= self._receive_maximum:
+            if self._intake.has_room(1):
                 connection.set_reading(True)
             self._end_for_excess(connection)
 
     def _end_for_excess(self, connection: Connection) -> None:
         """End the connection if messages were ignored and there is room again, so that the broker redelivers them."""
-        has_room = len(self._session.unacknowledged) <= self._receive_maximum // 2
-        if self._intake.overflows and connection.is_open and has_room:
+        if self._intake.overflows and connection.is_open and self._intake.has_room(0.5):
             self.is_ended_for_excess = True
             connection.disconnect_gently(
                 DisconnectReasonCode.RECEIVE_MAX_EXCEEDED,
-                f"the broker exceeded receive_maximum {self._receive_maximum}: it has to send again what was ignored",
+                f"receive_maximum {self._receive_maximum} or its bytes exceeded: the broker has to resend what was ignored",
             )

@@ -59,7 +59,7 @@ def test_everything_but_authority_endpoints_and_routes_has_its_documented_defaul
     assert config.journal is None
     assert config.trace is None
     assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])
-    assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 64 * MIB}
+    assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 32 * MIB}
     assert config.metrics == MetricsConfig(listen="127.0.0.1:9464")
     assert config.log.model_dump() == {"level": "info", "format": "auto", "repeat_s": 10, "audit": None}
     assert config.shutdown.drain_s == 20

@@ -38,7 +38,7 @@ def test_a_good_file_is_summed_up(good: str, document: Document) -> None:
         "uentity": "//gateway.veh1/4/1/0",
         "endpoints": {"vehicle": "memory", "cloud": "memory", "phone": "memory"},
         "routes": 3,
-        "notes": ["its bounds add up to 1.15 GB of memory and 0 B of disk"],
+        "notes": ["its bounds add up to 1.02 GB of memory and 0 B of disk"],
         "probes": None,
     }
 

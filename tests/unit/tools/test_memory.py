@@ -68,3 +68,38 @@ async def test_memory_is_given_back_again_and_again_while_the_daemon_runs(monkey
     monkeypatch.setattr(memory, "give_back", lambda: loop.call_soon_threadsafe(times.release))
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     assert await main._serve(Config.model_construct(), Path())
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "folder"),
+    [("0::/a.slice/b\n", "memory.max", ""), ("3:cpu:/x\n4:memory:/a.slice/b\n", "memory.limit_in_bytes", "memory")],
+)
+def test_the_limits_of_all_control_groups_of_the_process_count(said: str, name: str, folder: str, tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text(said)
+    top = tmp_path / "fs" / folder
+    (top / "a.slice/b").mkdir(parents=True)
+    (top / "a.slice/b" / name).write_text("max\n")
+    (top / "a.slice" / name).write_text("1048576\n")
+    (tmp_path / name).write_text("1\n")  # outside
+    found = memory.allowed_bytes(tmp_path / "cgroup", tmp_path / "fs")
+    assert found.pop("this machine") > 1 << 20
+    assert found == {str(top / "a.slice" / name): 1048576}
+
+
+def test_a_process_without_control_groups_has_the_machine(tmp_path: Path) -> None:
+    assert list(memory.allowed_bytes(tmp_path / "none", tmp_path)) == ["this machine"]
+
+
+@pytest.mark.parametrize(
+    ("said", "limits"), [("1073741824", {"MemoryMax of streamer.service": 1 << 30}), ("infinity", {}), ("", {})]
+)
+def test_the_limit_of_the_service_counts_whether_it_runs_or_not(
+    said: str, limits: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text(f"#!/bin/sh\necho {said}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert memory.unit_bytes() == limits
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert memory.unit_bytes() == {}

@@ -113,12 +113,31 @@ def test_a_packet_that_is_no_message_is_told_and_acknowledged_in_its_turn() -> N
     assert [each.packet_id for each in harness.session.unacknowledged] == [1, 7, 2]
 
 
+def harness_bytes() -> int:
+    """The memory of a message of the harness."""
+    return IntakeHarness.message(b"0").size
+
+
+@pytest.mark.parametrize("size", [1, 100, 70_000])
+def test_unacknowledged_messages_take_no_more_memory_than_they_may_whatever_their_size(size: int) -> None:
+    most = 1_000_000
+    harness = IntakeHarness(receive_maximum=65_535, receive_excess_bytes=most, max_packet_bytes=100_000)
+    for number in range(3 * most // (size + harness_bytes())):
+        harness.take(harness.publish(bytes(size), number + 1))
+    assert harness.intake.overflows
+    assert most < harness.session.unacknowledged_bytes <= most + size + 2 * harness_bytes()
+    assert not harness.intake.has_room(1)
+
+
 def test_beyond_the_bound_all_that_follows_is_ignored_until_the_next_connection() -> None:
-    harness = IntakeHarness(receive_maximum=2, receive_excess_bytes=1024)
+    harness = IntakeHarness(receive_maximum=100, receive_excess_bytes=3 * harness_bytes())
+    full = []
     for number in range(6):
         harness.take(harness.publish(b"%d" % number, number + 1))
-    assert harness.payloads == [b"0", b"1", b"2", b"3"]  # twice the maximum, with more bytes than may be
-    assert (harness.intake.is_full, harness.intake.overflows) == (True, True)
+        full.append(harness.intake.is_full)
+    assert harness.payloads == [b"0", b"1", b"2", b"3"]  # as many bytes as may be, and one more message
+    assert full == [False, True, True, True, True, True]  # reading should have stopped at half of them
+    assert harness.intake.overflows
     harness.session.disconnected()
     harness.session.connected(True, 10, None)
     harness.intake.overflows = False
@@ -274,7 +293,7 @@ def test_identity_that_may_be_missing_proves_nothing() -> None:
 
 
 def test_every_packet_is_counted_once() -> None:
-    harness = IntakeHarness(receive_maximum=2, receive_excess_bytes=1024)
+    harness = IntakeHarness(receive_maximum=2, receive_excess_bytes=5 * harness_bytes() // 2)
     foreign = b"\x32\x08\x00\x01x\x00\x07\x00hi"
     large = with_properties(harness.publish(b"large", 8), *MANY)
     harness.take(harness.publish(b"a", 1), PINGRESP, foreign, large)

@@ -302,13 +302,15 @@ async def test_once_half_of_the_maximum_is_free_a_broker_has_to_send_again_what_
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "ustreamer.mqtt5")
-    harness = make(receive_maximum=4, receive_excess_bytes=1024)
+    size = TrafficHarness.message().size
+    harness = make(receive_maximum=4, receive_excess_bytes=15 * size // 2)
     harness.submit(b"a")  # so that it is read on
     harness.written()
     harness.read(*(harness.publish() for _ in range(8)))
     assert caplog.messages == []
     harness.read(harness.publish())
-    assert caplog.messages == ["receive_maximum_exceeded endpoint=cloud receive_maximum=4 unacknowledged=8"]
+    text = f"receive_maximum_exceeded endpoint=cloud receive_maximum=4 unacknowledged=8 bytes={8 * size}"
+    assert caplog.messages == [text]
     harness.read(harness.publish())
     assert len(caplog.messages) == 1
     assert len(harness.received) == 8
