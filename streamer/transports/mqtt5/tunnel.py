@@ -18,9 +18,7 @@ _REASON = 80  # characters of the proxy's own words in an error
 _TLS_ALERT = b"\x15\x03"
 _EXPECTED = "expected http://host:port"
 _NO_PROXY = "is it a proxy that opens tunnels (CONNECT), or does it want a login in a browser?"
-_UNREACHED = (
-    "it does not reach {target}, or does not find its name: see the broker's host and port, and ask who runs the proxy"
-)
+_UNREACHED = "it does not reach {target}, or does not find its name: see the broker's host and port, and its firewall"
 _REASONS = {
     "403": "it does not allow {target}: have it allowed there, or use a broker on port 443",
     "407": "it wants a user and password: see proxy_credentials_file",
@@ -69,7 +67,7 @@ async def open_tunnel(link: socket.socket, proxy: HttpProxy, target: str, creden
         while b"\r\n\r\n" not in answer:
             if answer.startswith(_TLS_ALERT):
                 raise ProxyError(
-                    f"the proxy {proxy.where} speaks TLS, and the streamer does not with a proxy: see the port of proxy"
+                    f"the proxy {proxy.where} speaks TLS, and a proxy is reached without: see the port of proxy"
                 )
             if len(answer) > _MOST_BYTES:
                 raise ProxyError(f"the proxy {proxy.where} sent more than {_MOST_BYTES} bytes instead of an answer")
@@ -80,8 +78,8 @@ async def open_tunnel(link: socket.socket, proxy: HttpProxy, target: str, creden
     except ConnectionError as exc:
         raise ProxyError(f"the proxy {proxy.where} ended the connection: {exc.strerror}") from exc
     head, _, rest = answer.partition(b"\r\n\r\n")
-    status, _, fields = head.decode("ascii", "replace").partition("\r\n")
-    version, _, status = status.partition(" ")
+    first, _, fields = head.decode("ascii", "replace").partition("\r\n")
+    version, _, status = first.partition(" ")
     if not version.startswith("HTTP/1."):
         raise ProxyError(f"what answers at {proxy.where} is not an HTTP proxy: see host and port of proxy")
     if not status.startswith("2") or rest:
