@@ -66,9 +66,7 @@ async def open_tunnel(link: socket.socket, proxy: HttpProxy, target: str, creden
         await loop.sock_sendall(link, "\r\n".join([*request, "", ""]).encode())
         while b"\r\n\r\n" not in answer:
             if answer.startswith(_TLS_ALERT):
-                raise ProxyError(
-                    f"the proxy {proxy.where} speaks TLS, and a proxy is reached without: see the port of proxy"
-                )
+                raise ProxyError(f"the proxy {proxy.where} speaks TLS, which the streamer does not: see the port of proxy")
             if len(answer) > _MOST_BYTES:
                 raise ProxyError(f"the proxy {proxy.where} sent more than {_MOST_BYTES} bytes instead of an answer")
             data = await loop.sock_recv(link, _READ_BYTES)
