@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from streamer.config.models import RetryConfig
+from streamer.config.types import RateConfig
 from streamer.logs.output import LineHandler, audit_log
 from tests.budgets import Account, Meter
 from tests.examples import QUICK
@@ -17,6 +18,7 @@ from tests.programs import PROGRAMS, require
 
 gc.set_threshold(5000, 200, 100)  # as `streamer run` does
 RetryConfig.jitter = 0.0  # chance, which no test waits for
+RateConfig.burst_s = 1.0  # as many messages at once as in a second
 
 _COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 if os.environ.get("CI"):

@@ -15,6 +15,7 @@ from streamer.transports.mqtt5.options import Mqtt5Options
 from streamer.transports.mqtt5.transport import Mqtt5Transport
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import everything_at
+from tests.constants import with_constants
 from tests.ports import HOST
 from tests.transport_events import EventLog
 from tests.waiting import until
@@ -168,7 +169,7 @@ class Endpoint(EventLog):
         quick = {"reconnect": {"initial_ms": 20, "max_ms": 100}, "topics": "in-vehicle"}
         context = TransportContext(authority, authority, events=self)
         broker = url if isinstance(url, str) else list(url)
-        self.transport = Mqtt5Transport(context, Mqtt5Options.model_validate({"broker": broker, **quick, **options}))
+        self.transport = Mqtt5Transport(context, with_constants(Mqtt5Options, broker=broker, **quick | options))
         self.authority = authority
 
     def done(self, parcels: Sequence[MessageParcel], error: SendResult) -> None:

@@ -12,7 +12,6 @@ from pydantic import Field
 from streamer.transports.base import (
     Done,
     LinkState,
-    ListenerOptions,
     Parcel,
     Received,
     TransportContext,
@@ -40,8 +39,6 @@ class UdpOptions(WireOptions):
     """The address to send to."""
     peer_port: int = Field(ge=1, le=65_535)
     """The port to send to."""
-    listeners: ListenerOptions = ListenerOptions()  # every ListeningTransport has them
-    """Limits on listeners."""
 
 
 class UdpTransport(ListeningTransport, asyncio.DatagramProtocol):

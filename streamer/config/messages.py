@@ -80,8 +80,8 @@ def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] =
     if kind == "missing":
         return "expected this key, which is required; found none"
     if kind == "extra_forbidden":
-        if (constant := _constant(location, data, root)) is not None:
-            return f"this key is gone, its value is always {constant} now; leave the key out"
+        if (instead := _instead(location, data, root)) is not None:
+            return f"this key is gone, {instead} now; leave the key out"
         valid = valid_keys(location[:-1], data, root)
         known = RENAMED.get(str(location[-1]))
         hint = f"; it is called {known!r} now" if known in valid else _nearest(location, valid, data, root)
@@ -110,15 +110,19 @@ def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] =
     return f"expected {expected}, found {found}{hint}"
 
 
-def _constant(location: Location, data: Any, root: type[BaseModel]) -> str | None:
-    """Return the constant that an earlier key has become, for a message. None: the key is no earlier one."""
+def _instead(location: Location, data: Any, root: type[BaseModel]) -> str | None:
+    """Return the constant or the key that an earlier key has become, for a message. None: the key is no earlier one."""
     kind, key = _plain(_kind_at(location[:-1], data, root)), str(location[-1])
     if kind is RouteConfig and key in QueuePolicy.__class_vars__:
         kind = QueuePolicy
     if not (isinstance(kind, type) and issubclass(kind, Settings) and key in kind.__class_vars__):
         return None
+    if key in kind.replaced():
+        return f"{kind.replaced()[key][1]} sets it"
     value = getattr(kind, key)
-    return described(value) if value is not None else "null"
+    if isinstance(value, BaseModel):
+        return f"its values are always {', '.join(f'{name} {each}' for name, each in value)}"
+    return f"its value is always {described(value) if value is not None else 'null'}"
 
 
 def _mapping(location: Location, data: Any, root: type[BaseModel]) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field
 
 from streamer.config.checks import check_can_trace
-from streamer.config.types import GIB, MIB, Count, FilePath, FolderPath, Section, Size, too_small
+from streamer.config.types import GIB, MIB, Count, FilePath, FolderPath, Section, Size
 from streamer.transports.base import LONGEST_S
 
 _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
@@ -73,15 +73,11 @@ class TraceConfig(Section):
     """A folder."""
     rotate_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 300
     """A file is closed after so many seconds."""
-    rotate_bytes: Size = 64 * MIB
-    """A file is closed at this size."""
-    max_bytes: Annotated[Size, Field(validate_default=True)] = 4 * GIB
+    rotate_bytes: ClassVar[int] = 64 * MIB
+    max_bytes: Size = 4 * GIB
     """The bound for all files. Beyond it the oldest are deleted."""
 
-    @field_validator("max_bytes")
-    @classmethod
-    def _room_for_one_file(cls, value: int, info: ValidationInfo) -> int:
-        rotate_bytes = info.data.get("rotate_bytes", 0)
-        if value < rotate_bytes:
-            raise too_small("max_bytes", value, "rotate_bytes", rotate_bytes)
-        return value
+    @property
+    def file_bytes(self) -> int:
+        """Return the size at which a file is closed."""
+        return min(self.rotate_bytes, self.max_bytes)

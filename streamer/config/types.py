@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -252,7 +252,7 @@ class RateConfig(Section):
     """Messages per second. None: any number."""
     bytes: Size | None = None
     """Bytes per second. None: any number."""
-    burst_s: Annotated[float, Field(ge=0.1)] = 2
+    burst_s: ClassVar[float] = 2
     """After a pause, so many seconds' worth may go at once."""
 
     @model_validator(mode="after")

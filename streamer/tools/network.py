@@ -42,6 +42,7 @@ from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
 
 _NAME = "client"
+_WINDOW = 1000
 _LOOK_S = 0.05
 _FINAL = (LinkFailure.AUTHENTICATION, LinkFailure.FILES)
 """Failures that go on until somebody changes something."""
@@ -286,7 +287,7 @@ class Client:
     @property
     def window(self) -> int:
         """How many messages may be sent without a confirmation."""
-        return max(1, self._transport.capacity)
+        return max(1, min(_WINDOW, self._transport.capacity))
 
     @property
     def is_up(self) -> bool:

@@ -127,9 +127,6 @@ class TransportContext:
 LONGEST_S = 30 * 86_400
 """The longest time in an option. In milliseconds it fits into a TTL (32 bits), and all libraries accept it."""
 
-LARGEST_FACTOR = 1000.0
-"""The largest factor by which a wait may grow, so that its powers are finite (`streamer.backoff`)."""
-
 
 BACKLOG_BYTES = 16 * 1024 * 1024
 """The bound on received messages that are in no queue yet, before a transport is paused (`delivery.inbound.receiving`)."""
@@ -138,9 +135,14 @@ BACKLOG_BYTES = 16 * 1024 * 1024
 class Settings(BaseModel):
     """A mapping of the configuration file. Its class variables are earlier keys whose value is a constant now.
 
-    A file that still has such a key is accepted if it gives the constant itself; every other value is refused as an unknown
-    key, with a text that names the constant.
+    A file that still has such a key is accepted if it gives the constant itself, or the default of a key that was replaced;
+    every other value is refused as an unknown key, with a text that names the constant or the key in its place.
     """
+
+    @classmethod
+    def replaced(cls) -> Mapping[str, tuple[Any, str]]:
+        """Return the earlier keys that another key has replaced, with their default and that key."""
+        return {}
 
     @model_validator(mode="before")
     @classmethod
@@ -153,7 +155,11 @@ class Settings(BaseModel):
     @classmethod
     def is_constant(cls, key: str, value: Any) -> bool:
         """Return whether a key is an earlier one, with the value that is its constant."""
-        constant = getattr(cls, key) if key in cls.__class_vars__ else ...
+        if key not in cls.__class_vars__ or key in cls.model_fields:
+            return False
+        constant = cls.replaced().get(key, (getattr(cls, key),))[0]
+        if isinstance(constant, BaseModel) and isinstance(value, Mapping):
+            return constant.model_dump() | dict(value) == constant.model_dump()
         return bool(value == constant) and isinstance(value, bool) == isinstance(constant, bool)
 
 
@@ -176,6 +182,15 @@ class TransportOptions(Settings):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True)
+
+    listeners: ClassVar[ListenerOptions] = ListenerOptions()
+    """Limits on listeners."""
+    window: ClassVar[int] = 50_000
+    """Messages that may be sent and not confirmed, whatever ``queue_policy.window`` says."""
+
+    @classmethod
+    def replaced(cls) -> Mapping[str, tuple[Any, str]]:
+        return {"window": (1000, "queue_policy.window")}
 
     @property
     def addresses_publishes(self) -> bool:

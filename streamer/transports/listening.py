@@ -1,7 +1,6 @@
 """The shared receiving half of transports: listeners, pull buffers, and the subscriptions on the wire.
 
-A transport that derives from `ListeningTransport` only has to open and close filters on its wire. Its ``Options`` need a
-field ``listeners: ListenerOptions``.
+A transport that derives from `ListeningTransport` only has to open and close filters on its wire.
 """
 
 from abc import abstractmethod

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from streamer.transports.base import (
     Done,
     LinkState,
-    ListenerOptions,
     Parcel,
     Received,
     Report,
@@ -35,8 +34,6 @@ Handler = Callable[[UMessage, Callable[[], None]], None]
 
 class LocalOptions(TransportOptions):
     """The local transport has no options."""
-
-    listeners: ListenerOptions = ListenerOptions()
 
 
 class LocalMessage(Received):

@@ -15,7 +15,6 @@ from streamer.transports.base import (
     UNCONFIRMED,
     Done,
     LinkState,
-    ListenerOptions,
     Parcel,
     Presence,
     Received,
@@ -39,14 +38,10 @@ class MemoryOptions(TransportOptions):
 
     bus: str = "default"
     """The name of the network."""
-    window: int = 1000
-    """Messages that may be unconfirmed."""
     sink_authority: bool = False
     """Whether a Publish needs a sink authority."""
     unconfirmed_s: float = 0
     """How many seconds a message without a confirmation may turn out to be lost. 0: messages are confirmed."""
-    listeners: ListenerOptions = ListenerOptions()
-    """Limits on listeners."""
 
     @property
     def addresses_publishes(self) -> bool:

@@ -8,6 +8,8 @@ import mqtt5
 import pytest
 
 from streamer.transports.base import Received
+from streamer.transports.mqtt5.options import ReconnectOptions
+from tests.constants import with_constants
 from tests.e2e.mqtt_connection import incoming, subscribed
 from tests.e2e.mqtt_messages import TOPIC, message
 from tests.listeners import RecordingListener
@@ -86,7 +88,7 @@ async def test_exceeded_receive_maximum_does_not_stop_what_we_send(
 async def test_what_was_ignored_comes_again_on_a_new_connection_once_there_is_room(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ladder = {"initial_ms": 100, "factor": 1000, "max_ms": 100_000}
+    ladder = with_constants(ReconnectOptions, initial_ms=100, factor=1000, max_ms=100_000)
     options: dict[str, Any] = {"receive_maximum": 2, "receive_excess_bytes": BYTES, "keep_alive_s": 1, "reconnect": ladder}
     endpoint, inbox = Endpoint(fake.url, **options), Remembering()
     async with endpoint.running(), asyncio.timeout(90):  # a second step of the ladder would take longer

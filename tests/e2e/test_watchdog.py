@@ -46,7 +46,7 @@ async def test_a_put_that_never_returns_costs_the_session_and_no_message(
 
     with raw_peer(listen=[endpoint]) as peer:
         inbox = RawSubscriber(peer)
-        endpoints = configured(tmp_path, "zenoh", connect=[endpoint], window=4)
+        endpoints = configured(tmp_path, "zenoh", connect=[endpoint])
         try:
             async with running(tmp_path, endpoints=endpoints) as served:
                 first = served.daemon.transports["cloud"]
@@ -82,7 +82,7 @@ async def test_a_broker_that_answers_pings_and_confirms_nothing_is_connected_to_
                 peer.write(mqtt5.PubAckPacket(packet.packet_id or 0))
 
     async with FakeBroker().running() as broker:
-        options = {"broker": broker.url, "topics": "in-vehicle", "ack_timeout_s": 0.5, "window": 4}
+        options = {"broker": broker.url, "topics": "in-vehicle", "ack_timeout_s": 0.5}
         endpoints = configured(tmp_path, "mqtt5", **options, reconnect={"initial_ms": 20, "max_ms": 100})
         async with running(tmp_path, endpoints=endpoints) as served, meanwhile(serve(await broker.peer(), confirms=False)):
             cloud = served.daemon.transports["cloud"]

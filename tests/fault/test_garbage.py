@@ -14,7 +14,9 @@ from typing import Any
 import mqtt5
 import pytest
 
+from streamer.transports.mqtt5.options import ReconnectOptions
 from tests.brokers import Mosquitto
+from tests.constants import with_constants
 from tests.e2e.malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.fault.hostile import QUICK_END, configuration, ids, mqtt_endpoint, notifications, publish_bytes, said
@@ -164,7 +166,7 @@ async def test_broker_that_does_not_speak_mqtt_is_called_more_and_more_rarely(
     caplog.set_level(logging.WARNING, "ustreamer.mqtt5")
     chance = random.Random(1)
     ladder = [0.02, 0.04, 0.08, 0.16, 0.3, 0.3]
-    reconnect = {"initial_ms": 20, "max_ms": 300, "jitter": 0}
+    reconnect = with_constants(ReconnectOptions, initial_ms=20, max_ms=300, jitter=0)
 
     def waits() -> list[float]:
         return [record.args[-1] for record in caplog.records if str(record.msg).startswith("link_down")]  # type: ignore[index,misc]

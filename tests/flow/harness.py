@@ -24,6 +24,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.constants import with_constants
 
 GATEWAY = "gateway.veh1"
 DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
@@ -138,7 +139,7 @@ class RouterHarness:
 
     def _transport(self, name: str, **options: Any) -> MemoryTransport:
         context = TransportContext(name, self.config.authority, events=self._events(name), now_ms=self.clock.wall_ms)
-        return MemoryTransport(context, MemoryOptions(bus=f"{self._run}-{name}", **options))
+        return MemoryTransport(context, with_constants(MemoryOptions, bus=f"{self._run}-{name}", **options))
 
     def _events(self, name: str) -> "FlowEvents":
         return FlowEvents(self, name)

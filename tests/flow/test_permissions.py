@@ -231,7 +231,7 @@ async def test_a_duplicate_is_known_although_it_left_with_other_attributes() -> 
 
 
 async def test_a_source_authority_that_sends_more_than_its_rule_allows_is_refused_the_rest() -> None:
-    async with guarded({"allow": {"rate": {"messages": 2, "burst_s": 1}}}) as h:
+    async with guarded({"allow": {"rate": {"messages": 2}}}) as h:
         fast = [h.ask() for _ in range(5)]
         h.arrive("cloud", *fast)
         h.arrive("cloud", other := h.ask(STRANGER))
@@ -243,14 +243,14 @@ async def test_a_source_authority_that_sends_more_than_its_rule_allows_is_refuse
 
 
 async def test_a_rule_counts_bytes_as_well_and_the_flows_of_an_authority_together() -> None:
-    async with guarded({"allow": {"rate": {"bytes": 1000, "burst_s": 1}}}) as h:
+    async with guarded({"allow": {"rate": {"bytes": 1000}}}) as h:
         messages = [h.ask(CLOUD_APP._replace(ue_id=flow + 1), payload=b"x" * 400) for flow in range(4)]
         h.arrive("cloud", *messages)
         assert h.sent("vehicle") == messages[:1]  # with its 600 bytes of bookkeeping it is as large as the burst
 
 
 async def test_rules_count_apart_and_duplicates_do_not_count() -> None:
-    rate = {"messages": 1, "burst_s": 1}
+    rate = {"messages": 1}
     async with guarded({"allow": {"to": str(CLIMATE), "rate": rate}}, {"allow": {"rate": rate}}) as h:
         first, second = h.ask(), h.ask(method=CLIMATE._replace(resource=8))
         h.arrive("cloud", first, first, second, second)
@@ -261,14 +261,14 @@ async def test_rules_count_apart_and_duplicates_do_not_count() -> None:
 
 
 async def test_invented_authorities_share_one_pace_beyond_a_number() -> None:
-    async with guarded({"allow": {"rate": {"messages": 1, "burst_s": 1}}}) as h:
+    async with guarded({"allow": {"rate": {"messages": 1}}}) as h:
         h.arrive("cloud", *(h.ask(STRANGER._replace(authority=f"s{n}")) for n in range(2000)))
         assert len(h.sent("vehicle")) == 257
 
 
 async def test_a_message_that_waits_for_room_is_counted_once() -> None:
     config = configuration(
-        permissions={"endpoints": {"cloud": {"rules": [{"allow": {"rate": {"messages": 3, "burst_s": 1}}}]}, "vehicle": {}}},
+        permissions={"endpoints": {"cloud": {"rules": [{"allow": {"rate": {"messages": 3}}}]}, "vehicle": {}}},
         queue_policy={"queue": {"messages": 1}},
     )
     async with RouterHarness(config) as h:
@@ -281,7 +281,7 @@ async def test_a_message_that_waits_for_room_is_counted_once() -> None:
 
 
 async def test_a_reload_that_leaves_a_rule_as_it_was_gives_no_new_burst() -> None:
-    async with guarded({"allow": {"rate": {"messages": 1, "burst_s": 1}}}) as h:
+    async with guarded({"allow": {"rate": {"messages": 1}}}) as h:
         h.arrive("cloud", first := h.ask())
         await Reload(h.router, h.config).run()
         h.arrive("cloud", h.ask())
@@ -326,7 +326,7 @@ async def test_a_method_that_wants_a_token_is_called_only_with_a_good_one_for_it
 
 
 async def test_tokens_beyond_the_rate_of_a_rule_are_not_verified(tap: dict[str, Any]) -> None:
-    async with guarded({"allow": {"rate": {"messages": 2, "burst_s": 1}}}, methods=UNLOCK, tap=tap) as h:
+    async with guarded({"allow": {"rate": {"messages": 2}}}, methods=UNLOCK, tap=tap) as h:
         forged = [h.ask(STRANGER, token=token(h.clock.ms / 1000, key=OTHER_KEY, jti=n)) for n in range(4)]
         h.arrive("cloud", *forged)
         assert [answers(h)[message.id] for message in forged] == [

@@ -12,11 +12,9 @@ from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED, VEHICLE_APP, RouterHar
 TICK_MS = 50
 
 
-def at_a_rate(
-    messages: float | None = None, size: int | None = None, burst_s: float = 1, **more: object
-) -> dict[str, object]:
+def at_a_rate(messages: float | None = None, size: int | None = None, **more: object) -> dict[str, object]:
     """A queue policy with a rate for the route."""
-    return {"rate": {"messages": messages, "bytes": size, "burst_s": burst_s}, **more}
+    return {"rate": {"messages": messages, "bytes": size}, **more}
 
 
 def numbered(harness: RouterHarness, count: int, authority: str = "cloud", size: int = 4) -> list[UMessage]:
@@ -30,13 +28,13 @@ def pass_seconds(harness: RouterHarness, seconds: float) -> None:
 
 
 async def test_a_route_sends_its_burst_at_once_and_then_at_its_rate_in_order_and_loses_nothing() -> None:
-    async with RouterHarness(configuration(queue_policy=at_a_rate(100, burst_s=0.5))) as harness:
+    async with RouterHarness(configuration(queue_policy=at_a_rate(100))) as harness:
         sent = numbered(harness, 300)
         harness.arrive("cloud", *sent)
-        assert len(harness.sent("vehicle")) == 50
+        assert len(harness.sent("vehicle")) == 100
         pass_seconds(harness, 1)
-        assert len(harness.sent("vehicle")) == 150
-        pass_seconds(harness, 2)
+        assert len(harness.sent("vehicle")) == 200
+        pass_seconds(harness, 1)
         assert harness.sent("vehicle") == sent
         assert harness.outcomes("cloud-vehicle") == {"delivered": 300}
 
@@ -50,21 +48,21 @@ async def test_bytes_have_a_rate_too() -> None:
 
 
 async def test_a_fleet_that_comes_back_after_an_outage_does_not_flood_its_cloud() -> None:
-    config = configuration(queue_policy=at_a_rate(100, burst_s=0.2))
+    config = configuration(queue_policy=at_a_rate(100))
     async with RouterHarness(config) as harness:
         harness.transports["cloud"].lose_link()
         harness.arrive("vehicle", *(harness.notify(b"%d" % number) for number in range(1000)))
         pass_seconds(harness, 10)
         harness.transports["cloud"].restore_link()
-        assert len(harness.sent("cloud")) == 20
+        assert len(harness.sent("cloud")) == 100
         pass_seconds(harness, 1)
-        assert len(harness.sent("cloud")) == 120
+        assert len(harness.sent("cloud")) == 200
 
 
 async def test_a_route_at_its_rate_holds_up_no_other_route_to_the_same_endpoint() -> None:
     config = three_networks(
         routes=[
-            {"from": "phone", "to": "vehicle", "rate": {"messages": 1, "burst_s": 1}},
+            {"from": "phone", "to": "vehicle", "rate": {"messages": 1}},
             {"from": "cloud", "to": "vehicle"},
         ]
     )
@@ -78,7 +76,7 @@ async def test_a_route_at_its_rate_holds_up_no_other_route_to_the_same_endpoint(
 
 
 async def test_a_source_authority_at_its_rate_holds_up_nobody_else_on_the_route() -> None:
-    config = configuration(queue_policy={"rate_per_authority": {"messages": 2, "burst_s": 1}})
+    config = configuration(queue_policy={"rate_per_authority": {"messages": 2}})
     async with RouterHarness(config) as harness:
         harness.arrive("cloud", *numbered(harness, 50, "flood"))
         assert len(harness.sent("vehicle")) == 2
@@ -109,7 +107,7 @@ async def test_beyond_the_rate_the_source_waits_under_backpressure() -> None:
 
 
 async def test_an_authority_with_a_rate_holds_nobody_up_outside_the_queue_either() -> None:
-    policy = {"rate_per_authority": {"messages": 1, "burst_s": 1}, "queue": {"messages": 40}}
+    policy = {"rate_per_authority": {"messages": 1}, "queue": {"messages": 40}}
     async with RouterHarness(configuration(queue_policy=policy)) as harness:
         harness.arrive("cloud", *numbered(harness, 100, "flood"))
         assert harness.outcomes("cloud-vehicle")["rejected"] == 80  # half of the queue is for others
@@ -119,7 +117,7 @@ async def test_an_authority_with_a_rate_holds_nobody_up_outside_the_queue_either
 
 
 async def test_many_invented_authorities_with_a_rate_each_share_the_rate_of_their_route() -> None:
-    policy = at_a_rate(10, rate_per_authority={"messages": 1, "burst_s": 1})
+    policy = at_a_rate(10, rate_per_authority={"messages": 1})
     async with RouterHarness(configuration(queue_policy=policy)) as harness:
         harness.arrive("cloud", *(m for n in range(500) for m in numbered(harness, 1, f"invented-{n}")))
         pass_seconds(harness, 4)
@@ -135,7 +133,7 @@ async def test_what_waits_for_its_rate_expires_as_usual() -> None:
 
 
 async def test_reports_and_services_have_no_rate_of_a_route() -> None:
-    policy = at_a_rate(1, rate_per_authority={"messages": 1, "burst_s": 1}, queue={"messages": 1, "on_full": "reject"})
+    policy = at_a_rate(1, rate_per_authority={"messages": 1}, queue={"messages": 1, "on_full": "reject"})
     async with RouterHarness(configuration(queue_policy=policy)) as harness:
         harness.arrive("cloud", *(harness.ask(CLOUD_APP, CLIMATE) for _ in range(20)))
         assert len(harness.dead_letters("cloud")) == 19

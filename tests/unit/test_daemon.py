@@ -12,18 +12,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from streamer.clock import SystemClock
-from streamer.config.load import load
+from streamer.config.load import ConfigError, load
 from streamer.daemon import Daemon
 from streamer.features.api.readiness import unready
 from streamer.journal import codec
 from streamer.journal.journal import Journal
-from streamer.transports.base import LinkState, Received
-from streamer.transports.memory import MemoryReceived, MemoryTransport
+from streamer.transports.base import LinkState, ListenerOptions, Received
+from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
 from tests import preloaded
+from tests.unit.features.api.daemon import running as in_process
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 from tests.waiting import until
 
@@ -32,12 +34,6 @@ from tests.waiting import until
 async def daemon(tmp_path: Path) -> AsyncIterator[Process]:
     async with running(Process(tmp_path)) as process:
         yield process
-
-
-def limit_listeners(process: Process, bus: str, most: int) -> None:
-    """The vehicle's endpoint needs one listener, the cloud's two, and each pattern one more."""
-    text = process.file.read_text()
-    process.file.write_text(text.replace(f"bus: {bus}", f"bus: {bus}, listeners: {{max_listeners: {most}}}"))
 
 
 REPORTS = {
@@ -390,26 +386,23 @@ async def test_hangup_after_a_bad_file_takes_the_repaired_one(daemon: Process) -
     await daemon.until(lambda: "down" in daemon.routes())
 
 
-async def test_hangup_with_more_patterns_than_listeners_are_allowed_keeps_the_old_file(tmp_path: Path) -> None:
-    process = Process(tmp_path)
-    limit_listeners(process, "vehicle", 1)
-    good = process.file.read_text()
-    more = good.replace("to: cloud}", 'to: cloud, publish: ["//veh1/A8000/2/FFFF"]}').replace("repeat_s: 0", "format: human")
-    async with running(process):
-        await process.ready()
-        process.file.write_text(more.replace("routes:\n", SECOND_ROUTE))
-        process.signal(signal.SIGHUP)
-        await process.until(lambda: process.samples("ustreamer_reloads_total") == {("ok",): 0, ("refused",): 1})
-        assert await asyncio.to_thread(process.routes) == {"vehicle-cloud"} | REPORTS
-        (refused,) = process.events("reload_refused")  # still JSON: nothing of that file is used
-        assert refused["problem"] == "listeners: RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
-        await process.until(lambda: process.told("READY=1") == 2)  # systemd waits for it after RELOADING=1
-        process.file.write_text(good.replace("routes:\n", SECOND_ROUTE))
-        process.signal(signal.SIGHUP)
-        await process.until(lambda: process.samples("ustreamer_reloads_total") == {("ok",): 1, ("refused",): 1})
-        assert await asyncio.to_thread(process.routes) == {"vehicle-cloud", "down"} | REPORTS
-        process.signal(signal.SIGTERM)
-        assert await process.end() == 0
+async def test_a_reload_with_more_patterns_than_listeners_are_allowed_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vehicle's endpoint needs one listener, the cloud's two, and each pattern one more."""
+    monkeypatch.setattr(MemoryOptions, "listeners", ListenerOptions(max_listeners=3))
+    async with in_process(tmp_path) as served:
+        before = served.daemon.config.routes[0].publish
+        patterns = [f"//veh1/A8000/{version}/FFFF" for version in (2, 3, 4)]
+        raw = yaml.safe_load(served.file.read_text())
+        raw["routes"][0]["publish"] = patterns
+        served.file.write_text(yaml.safe_dump(raw | {"log": {"format": "human"}}))
+        problems = await served.daemon.reload("test", "here")
+        assert problems == ["listeners: RESOURCE_EXHAUSTED: 3 listeners: the limit of this transport"]
+        assert served.daemon.config.routes[0].publish == before
+        raw["routes"][0]["publish"] = patterns[:1]
+        served.file.write_text(yaml.safe_dump(raw))
+        assert await served.daemon.reload("test", "here") == []
 
 
 async def test_hangup_changes_the_format_of_the_log_at_once(daemon: Process) -> None:
@@ -558,13 +551,15 @@ async def test_sighup_before_the_daemon_can_obey_it_is_obeyed_later(tmp_path: Pa
         await process.until(lambda: len(process.events("reloaded")) == 1)
 
 
-async def test_fewer_listeners_than_the_routes_need_is_78_and_a_clear_error(tmp_path: Path) -> None:
+async def test_fewer_listeners_than_the_routes_need_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryOptions, "listeners", ListenerOptions(max_listeners=1))
     process = Process(tmp_path)
-    limit_listeners(process, "cloud", 1)
-    async with running(process):
-        assert await process.end() == 78
-        assert process.told("READY=1") == 0
-    (line,) = process.events("not_started")
-    assert line["level"] == "critical"
-    assert line["problem"] == f"{process.file}: listeners: RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
-    assert "Traceback" not in process.log.read_text()
+    process.systemd.close()
+    daemon = Daemon(load(process.file), process.file)
+    with pytest.raises(ConfigError) as caught:
+        await daemon.run()
+    assert [str(each) for each in caught.value.problems] == [
+        f"{process.file}: listeners: RESOURCE_EXHAUSTED: 1 listeners: the limit of this transport"
+    ]

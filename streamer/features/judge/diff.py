@@ -392,5 +392,5 @@ def _is_slower(was: RateConfig | None, is_now: RateConfig | None) -> bool:
     """Whether a limit is new or lower in some respect."""
     if is_now is None or was is None:
         return is_now is not None
-    pairs = ((was.messages, is_now.messages), (was.bytes, is_now.bytes), (was.burst_s, is_now.burst_s))
+    pairs = ((was.messages, is_now.messages), (was.bytes, is_now.bytes))
     return any(new is not None and (old is None or new < old) for old, new in pairs)

@@ -44,7 +44,7 @@ class Tracing:
         self._is_started = False
         self._process: subprocess.Popen[bytes] | None = None
         self._spool = SpoolWriter(
-            self.folders, _now_us(), config.rotate_s, config.rotate_bytes, config.max_bytes, self._due.set
+            self.folders, _now_us(), config.rotate_s, config.file_bytes, config.max_bytes, self._due.set
         )
         self.recorder = Recorder(transports, self._take, _offset_us, cohort)
         self._thread = threading.Thread(target=self._compact_when_due, name="trace-compaction", daemon=True)
@@ -92,7 +92,7 @@ class Tracing:
     def use(self, config: TraceConfig) -> None:
         """Other bounds hold from now on. The folder is the same."""
         self._max_bytes = config.max_bytes
-        self._spool.use(config.rotate_s, config.rotate_bytes, config.max_bytes)
+        self._spool.use(config.rotate_s, config.file_bytes, config.max_bytes)
 
     def stop(self) -> None:
         """Write and compact what there is, within some seconds. The next start does the rest. Blocks."""

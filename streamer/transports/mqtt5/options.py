@@ -8,7 +8,7 @@ import re
 import ssl
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -23,12 +23,11 @@ from pydantic import (
 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import LARGEST_FACTOR, LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.base import LONGEST_S, Settings, WireOptions
 from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.mqtt5.brokers import Broker, Prefer, read_broker
-from streamer.transports.mqtt5.session import MAX_UNCONFIRMED
 from streamer.transports.mqtt5.tunnel import HttpProxy, read_proxy
 from streamer.transports.mqtt5.wire import ATTRIBUTE_PROPERTIES, Structure
 from streamer.uprotocol.uri import everything_at
@@ -88,18 +87,18 @@ class TlsOptions(BaseModel):
         return self
 
 
-class ReconnectOptions(BaseModel):
+class ReconnectOptions(Settings):
     """The wait between attempts to connect: 0.5, 1, 2 and 4 s, then always 10 s (uP-L1 `mqtt_5.adoc`)."""
 
     model_config = _STRICT_KEYS | ConfigDict(strict=True)
 
     initial_ms: int = Field(default=500, ge=1, le=LONGEST_S * 1000)
     """The first wait."""
-    factor: float = Field(default=2, ge=1, le=LARGEST_FACTOR)
+    factor: ClassVar[float] = 2.0
     """How much longer each wait is than the one before."""
     max_ms: int = Field(default=10_000, ge=1, le=LONGEST_S * 1000)
     """The longest wait."""
-    jitter: float = Field(default=0.2, ge=0, le=1)
+    jitter: ClassVar[float] = 0.2
     """The random part of a wait: 0.2 means 20 % less to 20 % more."""
 
 
@@ -150,8 +149,6 @@ class Mqtt5Options(WireOptions):
     """Unacknowledged messages that the broker may send."""
     receive_excess_bytes: int = Field(default=32 * 1024 * 1024, ge=0)
     """Memory for unacknowledged messages, whatever `receive_maximum` allows."""
-    window: int = Field(default=1000, ge=1, le=MAX_UNCONFIRMED)
-    """Messages that may be sent and not confirmed. The broker and ``queue_policy.window`` may lower it."""
     keep_alive_s: int = Field(default=30, ge=1, le=65_535)
     """The longest silence before a ping."""
     ack_timeout_s: float = Field(default=20, gt=0, le=LONGEST_S)
@@ -182,8 +179,6 @@ class Mqtt5Options(WireOptions):
     """A file with ``user:password`` for the proxy. It is read at every connection."""
     reconnect: ReconnectOptions = ReconnectOptions()
     """The waits between attempts to connect."""
-    listeners: ListenerOptions = ListenerOptions()
-    """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read at each connection: options are equal only if these are, too."""
 

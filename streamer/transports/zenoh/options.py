@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from streamer.files import digest, read_file
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import BACKLOG_BYTES, LONGEST_S, ListenerOptions, WireOptions
+from streamer.transports.base import BACKLOG_BYTES, LONGEST_S, WireOptions
 from streamer.transports.certificates import CertificateFile, CertificateRole
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.errors import ConfigurationError
@@ -143,8 +143,6 @@ class ZenohOptions(WireOptions):
     links over UDP (also QUIC) are always off."""
     receive_buffer: int = Field(default=1000, ge=1, le=1_000_000_000)
     """Samples that each subscription buffers before Zenoh holds the sender back."""
-    window: int = Field(default=1000, ge=1)
-    """Messages that may be handed to Zenoh and not put yet. ``queue_policy.window`` may lower it."""
     uncertain_s: float = Field(default=DEFAULT_UNCERTAIN_S, ge=0, le=LONGEST_S)
     """For how long a message that Zenoh has taken may still turn out to be lost: the receiver's lease (10 s unless
     configured there) and the time that Zenoh takes to notice. 0 switches that off: what Zenoh has taken is delivered."""
@@ -163,8 +161,6 @@ class ZenohOptions(WireOptions):
     """Zenoh silently drops larger messages, without assembling them in memory."""
     receipts: Annotated[ReceiptOptions, Field(strict=False)] | None = None
     """Streamers on this network confirm messages to each other. None: off."""
-    listeners: ListenerOptions = ListenerOptions()
-    """Limits on listeners."""
     _contents: tuple[bytes, ...] = PrivateAttr(())
     """Digests of the files that are read when the session is opened, also by Zenoh. Options are equal only if these are."""
 

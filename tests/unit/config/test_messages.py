@@ -57,7 +57,7 @@ def said(data: dict[str, Any], found: Any = "there") -> tuple[tuple[str | int, .
         (
             {"routes": [{"from": "vehicle", "to": "cloud", "rate": 7}]},
             ("routes", 0, "rate"),
-            "expected null or a mapping with the keys messages, bytes, burst_s, found there",
+            "expected null or a mapping with the keys messages, bytes, found there",
         ),
         ({"endpoints": []}, ("endpoints",), "expected a mapping of keys, found there"),
         ({"multicast": {}}, ("multicast",), "expected a list, found there"),

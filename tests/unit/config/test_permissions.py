@@ -60,7 +60,7 @@ def test_what_is_no_address_or_type_is_refused(about: dict[str, Any]) -> None:
     assert len(mistakes({"deny": about})) == 1
 
 
-@pytest.mark.parametrize("rate", [{}, {"messages": 0}, {"bytes": 0}, {"messages": 1, "burst_s": 0}, 5], ids=str)
+@pytest.mark.parametrize("rate", [{}, {"messages": 0}, {"bytes": 0}, {"messages": 1, "burst_s": 5}, 5], ids=str)
 def test_a_rate_limits_something_and_lets_something_pass(rate: object) -> None:
     assert len(mistakes({"allow": {"rate": rate}})) == 1
 

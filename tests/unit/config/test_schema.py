@@ -45,7 +45,7 @@ def test_the_options_of_transports_and_verifiers_are_among_them() -> None:
     assert ".$defs.mqtt5.TlsOptions" in places
 
 
-ONLY_COMPARED = {"absent_s", "burst_s", "interval_s", "repeat_s", "unconfirmed_s"}
+ONLY_COMPARED = {"absent_s", "interval_s", "repeat_s", "unconfirmed_s"}
 """Times that are compared with a clock and nothing else: any number will do."""
 
 

@@ -22,9 +22,9 @@ from streamer.config.secrets import (
     "key", ["password", "passwd", "token", "tokens", "api_key", "secret-key", "private_key", "PASSPHRASE"]
 )
 def test_a_secret_in_the_options_is_removed_and_refused(key: str) -> None:
-    data = {"endpoints": {"cloud": {"options": {key: "hunter2", "window": 7}}}}
+    data = {"endpoints": {"cloud": {"options": {key: "hunter2", "keep_alive_s": 7}}}}
     cleaned, mistakes, secrets = without_secrets(data)
-    assert cleaned == {"endpoints": {"cloud": {"options": {"window": 7}}}}
+    assert cleaned == {"endpoints": {"cloud": {"options": {"keep_alive_s": 7}}}}
     assert [finding.location for finding in mistakes] == [("endpoints", "cloud", "options", key)]
     assert f"expected {key}_file" in mistakes[0].message
     assert secrets == ["hunter2"]

@@ -15,7 +15,7 @@ class FakeTransport(MemoryTransport):
     """
 
     def __init__(self, confirms_at_once: bool = True) -> None:
-        super().__init__(TransportContext("cloud", "gateway"), MemoryOptions(window=1000))
+        super().__init__(TransportContext("cloud", "gateway"), MemoryOptions())
         self.confirms_at_once = confirms_at_once
         self.batches: list[list[UMessage]] = []
         self.unanswered: list[tuple[Parcel, Done]] = []

@@ -137,7 +137,7 @@ PLANTED = {
     "rate of a route": Planted(
         lambda raw: raw["routes"][0].update(rate={"messages": 100}),
         {"paced", "settings"},
-        ["route vehicle-cloud: 100 messages per second at most, after a burst of 2 s; before: no limit"],
+        ["route vehicle-cloud: 100 messages per second at most, after a burst of 1 s; before: no limit"],
     ),
     "rate of each authority": Planted(
         lambda raw: raw.update(queue_policy={"rate_per_authority": {"bytes": "10kB"}}),

@@ -100,12 +100,12 @@ def test_route_of_a_message_is_explained_and_why_not_the_others(
 
 def test_the_rates_of_a_route_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "streamer.yaml"
-    rates = "queue_policy: {rate: {messages: 100, bytes: 1MiB}, rate_per_authority: {messages: 2.5, burst_s: 4}}"
+    rates = "queue_policy: {rate: {messages: 100, bytes: 1MiB}, rate_per_authority: {messages: 2.5}}"
     path.write_text(f"{GOOD}\n{rates}\n")
     assert main(["explain", "--config", str(path), "--source", SPEED, "--type", "publish"]) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "  the route sends 100 messages and 1048576 bytes per second at most, after a burst of 2 s",
-        "  each source authority sends 2.5 messages per second at most, after a burst of 4 s",
+        "  the route sends 100 messages and 1048576 bytes per second at most, after a burst of 1 s",
+        "  each source authority sends 2.5 messages per second at most, after a burst of 1 s",
     ]
 
 

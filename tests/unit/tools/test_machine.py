@@ -55,13 +55,13 @@ def test_a_journal_needs_room_for_its_log_too_but_not_for_what_is_there_already(
 def test_the_room_of_one_disk_is_for_journal_and_traces_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int, verdict: Verdict
 ) -> None:
-    """The traces need 50 + 10 bytes, of which 5 are there."""
+    """The traces need 30 + 30 bytes, of which 5 are there."""
     (tmp_path / "traces" / "day").mkdir(parents=True)
     (tmp_path / "traces" / "day" / "x.parquet").write_bytes(bytes(5))
     disk_of(monkeypatch, 200 + 32 * MIB + 55 - missing)
     found = of_stores(
         journal={"path": str(tmp_path / "journal.db"), "max_bytes": 100},
-        trace={"path": str(tmp_path / "traces"), "max_bytes": 50, "rotate_bytes": 10},
+        trace={"path": str(tmp_path / "traces"), "max_bytes": 30},
     )
     answer = found["journal.max_bytes, trace.max_bytes"]
     assert answer.verdict is verdict

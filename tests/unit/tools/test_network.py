@@ -82,9 +82,9 @@ def test_a_rate_is_a_number_above_zero(command: tuple[str, ...], rate: str, caps
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
 def test_the_options_of_the_network_are_the_same_for_all_commands(command: tuple[str, ...]) -> None:
-    words = ("--broker", "mqtt://h", "--option", "window=3", "--client-id", "me", "--timeout", "1s", "--wait", "1m")
+    words = ("--broker", "mqtt://h", "--option", "keep_alive_s=3", "--client-id", "me", "--timeout", "1s", "--wait", "1m")
     network = network_of(_parser().parse_args([*command, *words, "--count", "7", "--json"]))
-    assert (network.timeout_s, network.wait_s, network.options.window) == (1, 60, 3)  # type: ignore[attr-defined]
+    assert (network.timeout_s, network.wait_s, network.options.keep_alive_s) == (1, 60, 3)  # type: ignore[attr-defined]
 
 
 def test_what_flags_name_is_joined_with_a_session_of_its_own() -> None:
@@ -116,9 +116,9 @@ def test_an_endpoint_is_joined_beside_its_streamer(tmp_path: Path) -> None:
     assert isinstance(network.options, ZenohOptions)
     assert (network.options.listen, network.options.connect) == ([], ["tcp/127.0.0.1:7447"])
     assert network.options.uncertain_s == 3
-    network = network_of(_parser().parse_args([*arguments, "cloud", "--option", "window=3"]))
+    network = network_of(_parser().parse_args([*arguments, "cloud", "--option", "keep_alive_s=3"]))
     assert isinstance(network.options, Mqtt5Options)
-    assert (network.options.username, network.options.window) == ("joe", 3)
+    assert (network.options.username, network.options.keep_alive_s) == ("joe", 3)
     assert network.options.client_id != "gw"
     assert network.at_home(UUri.parse("/A8000/2/8A50"), "--source") == UUri("cloud", 0xA8000, 2, 0x8A50)
 

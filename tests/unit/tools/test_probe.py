@@ -144,7 +144,7 @@ def test_the_certificate_of_the_port_has_to_belong_to_its_key(tmp_path: Path, ke
 def test_folders_that_the_streamer_makes_need_not_exist(tmp_path: Path) -> None:
     found = of_stores(
         journal={"path": str(tmp_path / "new" / "journal.db"), "max_bytes": "1MiB"},
-        trace={"path": str(tmp_path / "a" / "b" / "c"), "max_bytes": "2MiB", "rotate_bytes": "1MiB"},
+        trace={"path": str(tmp_path / "a" / "b" / "c"), "max_bytes": "2MiB"},
         log={"audit": str(tmp_path / "log" / "audit.log")},
     )
     verdicts = {key: answer.verdict for key, answer in found.items()}

@@ -13,6 +13,7 @@ from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import Options, notification, publish
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.constants import with_constants
 from tests.listeners import RecordingListener
 
 NOW_MS = 1_700_000_000_000
@@ -42,7 +43,7 @@ def bus() -> str:
 
 async def join(bus: str, authority: str = "gateway", now_ms: int = NOW_MS, **options: Any) -> MemoryTransport:
     transport = MemoryTransport(
-        TransportContext(authority, authority, now_ms=lambda: now_ms), MemoryOptions(bus=bus, **options)
+        TransportContext(authority, authority, now_ms=lambda: now_ms), with_constants(MemoryOptions, bus=bus, **options)
     )
     await transport.authenticate(UUri(authority, 4, 1, 0))
     await transport.start()
@@ -199,7 +200,7 @@ async def test_what_is_sent_while_held_messages_are_let_go_does_not_overtake_the
     assert transport.sent == [parcel.message for parcel in (*held, late)]
 
 
-@pytest.mark.parametrize("given", [{"window": True}, {"unconfirmed_s": "1"}, {"sink_authority": "no"}])
+@pytest.mark.parametrize("given", [{"unconfirmed_s": "1"}, {"sink_authority": "no"}])
 def test_no_option_is_guessed(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         MemoryOptions.model_validate(given)

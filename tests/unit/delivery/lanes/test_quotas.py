@@ -11,7 +11,7 @@ from streamer.uprotocol.uri import UUri
 from tests.constants import with_constants
 from tests.unit.delivery.messages import NOW_MS, FakeOwner, push, queue_policy
 
-ONE = {"messages": 1, "burst_s": 1}
+ONE = {"messages": 1}
 
 
 def queue_of(named: set[str] | None = None, **keys: object) -> RouteQueue:

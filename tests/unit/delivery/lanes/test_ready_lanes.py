@@ -216,7 +216,7 @@ def test_unlisted_authorities_are_served_round_robin_as_one_group() -> None:
 
 
 def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
-    queue = strangers_and("known", rate_per_authority={"messages": 1, "burst_s": 1})
+    queue = strangers_and("known", rate_per_authority={"messages": 1})
     ready = ReadyLanes()
     for authority in ("known", "known", "a", "a", "b"):
         ready.mark_ready(push(queue, of(authority, len(queue.lanes))).lane)
@@ -238,7 +238,7 @@ def test_whoever_is_at_its_rate_is_passed_over_until_it_is_not() -> None:
 
 
 def test_a_lane_that_comes_while_its_group_is_parked_is_served_later() -> None:
-    queue = strangers_and(rate={"messages": 1, "burst_s": 1})
+    queue = strangers_and(rate={"messages": 1})
     ready = ReadyLanes()
     first, second = (push(queue, of("a", number)).lane for number in range(2))
     ready.mark_ready(first)

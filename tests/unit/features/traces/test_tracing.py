@@ -171,7 +171,7 @@ def test_events_stand_beside_the_records_in_files_of_their_own(tmp_path: Path) -
 def test_traces_of_a_clock_that_was_years_ahead_do_not_cost_those_of_today(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = Tracing(TraceConfig(path=tmp_path, rotate_bytes=50_000, max_bytes=50_000), "gateway.veh1", {})
+    one = Tracing(TraceConfig(path=tmp_path, max_bytes=50_000), "gateway.veh1", {})
     ahead = one.folders.partition(date(2099, 1, 1), 7) / "part-ahead.parquet"
     ahead.parent.mkdir(parents=True)
     ahead.write_bytes(bytes(60_000))

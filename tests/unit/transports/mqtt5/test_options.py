@@ -76,8 +76,7 @@ def test_a_client_id_is_claimed_and_an_unencrypted_broker_told_for_each_of_the_l
     ["10.0.0.1:3128", "https://p:3128", "socks5://p:1080", "http://p", "http://p:0", "http://p:99999", "http://p:1/x", ""],
 )
 def test_other_proxies_are_refused(proxy: str) -> None:
-    reason = "expected http://host:port" + ": no TLS with the proxy itself" * proxy.startswith("https")
-    with pytest.raises(ValidationError, match=reason):
+    with pytest.raises(ValidationError, match="expected http://host:port"):
         options(proxy=proxy)
 
 
@@ -154,7 +153,6 @@ def test_user_info_in_the_url_is_refused_without_repeating_it() -> None:
     [
         {"keep_alive_s": 0},
         {"receive_maximum": 0},
-        {"window": 0},
         {"colour": "red"},
         {"username": "a", "username_file": "b"},
         {"tls": {"ca_file": "ca.pem"}},
@@ -175,11 +173,10 @@ def test_options_that_cannot_work_are_refused(given: dict[str, object]) -> None:
     [
         {"session_expiry_s": False},
         {"keep_alive_s": True},
-        {"window": "500"},
+        {"receive_maximum": "500"},
         {"clean_start": "off"},
         {"ack_timeout_s": True},
         {"reconnect": {"initial_ms": True}},
-        {"listeners": {"max_listeners": "7"}},
     ],
 )
 def test_nothing_is_guessed(given: dict[str, object]) -> None:
@@ -194,13 +191,12 @@ def test_a_whole_number_of_seconds_and_a_path_as_text_are_what_they_say() -> Non
 
 @pytest.mark.parametrize(
     ("key", "most"),
-    [("window", 50_000), ("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)],
+    [("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)],
 )
 def test_the_largest_value_is_used_as_it_is(key: str, most: int) -> None:
     context = TransportContext("cloud", "gateway")
     transport = Mqtt5Transport(context, options(**{key: most}))
     assert getattr(transport.options, key) == most
-    assert transport.capacity == transport.options.window
     with pytest.raises(ValidationError, match=f"less than or equal to {most}"):
         options(**{key: most + 1})
 
@@ -315,7 +311,7 @@ def test_a_session_that_ends_with_the_link_is_told_only_with_a_share(key: str, v
 
 
 def test_a_program_beside_the_streamer_has_a_session_of_its_own() -> None:
-    ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle", window=5)
+    ours = options(client_id="gw", share="all", username="joe", password_file=Path("/p"), topics="in-vehicle")
     theirs = ours.beside("client7")
     assert (theirs.client_id, theirs.share, theirs.is_session_persistent) == ("client7", None, False)
     own = {"client_id": "client7", "share": None, "clean_start": True, "session_expiry_s": 0, "will": None}
