@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 T = TypeVar("T")
 
@@ -40,9 +40,14 @@ def open_regular(path: Path | str, flags: int, mode: int = 0o600) -> int:
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
+def open_to_read(path: Path | str) -> BinaryIO:
+    """Open a regular file to read its bytes. Raises OSError, also for another kind of file."""
+    return os.fdopen(open_regular(path, os.O_RDONLY), "rb")
+
+
 def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes. Raises OSError."""
-    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+    with open_to_read(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most} bytes", str(path))

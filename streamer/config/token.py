@@ -13,7 +13,7 @@ from pathlib import Path
 
 from streamer.config.models import Config
 from streamer.config.services import ControlConfig
-from streamer.files import open_regular
+from streamer.files import open_to_read
 
 SHORTEST_TOKEN = 16
 _MADE_BYTES = 32
@@ -44,7 +44,7 @@ def read_token(path: Path, may_wait: bool = True) -> bytes:
 
     ``may_wait``: also read from a pipe, which may block.
     """
-    with open(path if may_wait else open_regular(path, os.O_RDONLY), "rb") as file:
+    with path.open("rb") if may_wait else open_to_read(path) as file:
         token = file.read(_LONGEST_FILE + 1).strip()
     if len(token) > _LONGEST_FILE:
         raise ValueError(f"expected a token of at most {_LONGEST_FILE} bytes")

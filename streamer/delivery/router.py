@@ -10,7 +10,7 @@ import random as _random
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from streamer.clock import Clock, SetBacks
+from streamer.clock import Clock
 from streamer.config.models import Config, QueuePolicy
 from streamer.delivery.custody.custody import Custody
 from streamer.delivery.custody.flush_times import Later
@@ -49,6 +49,7 @@ _IDLE_REST_S = 1.0
 _UNCONFIRMED_BYTES = 64 * 1024 * 1024  # without a journal
 _SMALL_BACKLOG_MESSAGES = 2000  # looked through at every tick
 _SELDOM_S = 0.5  # between rare tasks of the tick
+_SET_BACK_S = 1.0
 
 
 class Task(Protocol):
@@ -119,7 +120,8 @@ class Router:
         self._tokens = Tokens()
         self._tokens.use(config.permissions)
         self.pump = Pump(clock, additions.gates)
-        self.set_backs = SetBacks(clock)
+        self.set_backs = 0  # how often the wall clock was set back
+        self._zero_s = clock.wall_ms() / 1000 - clock.monotonic_s()  # when the monotonic clock was 0, by the wall clock
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
         self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
@@ -272,7 +274,7 @@ class Router:
         try:
             yield from self._recovery.slices()
             if self._recovery.is_complete:
-                self._say_set_back(self.set_backs.noted((self._recovery.latest_ms - self.clock.wall_ms()) / 1000))
+                self._set_back((self._recovery.latest_ms - self.clock.wall_ms()) / 1000)
                 self._recovery = None
         except JournalError as exc:
             logger.error("recovery_interrupted error=%s", exc, extra={"state": ("recovery", "interrupted")})
@@ -422,7 +424,8 @@ class Router:
     def tick(self) -> None:
         """Do everything that depends on the time; to be called every `TICK_S`, or after `rest_s`."""
         now_s, now_ms = self.clock.monotonic_s(), self.clock.wall_ms()
-        self._say_set_back(self.set_backs.look(now_ms, now_s))
+        earlier_s, self._zero_s = self._zero_s, now_ms / 1000 - now_s
+        self._set_back(earlier_s - self._zero_s)
         if is_seldom := now_s >= self._seldom_s:
             self._seldom_s = now_s + _SELDOM_S
         self.settler.tick(now_s)
@@ -451,13 +454,14 @@ class Router:
                         task.go_on(self)
                         self.pump.run()
 
-    def _say_set_back(self, back_s: float) -> None:
-        if back_s:
-            logger.warning(
-                "clock_set_back seconds=%.0f consequence=%s",
-                back_s,
-                "TTLs count from the arrival where an id is more than a day ahead now",
-            )
+    def _set_back(self, back_s: float) -> None:
+        """Set deadlines anew if the wall clock is so many seconds behind. NTP sets it back by less all the time."""
+        if back_s >= _SET_BACK_S:
+            self.set_backs += 1
+            for queue in self.queues():
+                queue.deadlines.clock_set_back()
+            consequence = "TTLs count from the arrival where an id is more than a day ahead now"
+            logger.warning("clock_set_back seconds=%.0f consequence=%s", back_s, consequence)
 
     def queues(self) -> list[RouteQueue]:
         """Return the queues of every route, of removed routes that still have messages, and of the failure notices."""

@@ -13,13 +13,13 @@ import os
 import time
 from pathlib import Path
 
+from streamer.files import open_regular
 from streamer.journal.sqlite import FileError
 
 Identity = tuple[int, int]
 """Device and inode: the file itself, whatever its name."""
 NOWHERE: Identity = (0, 0)
 
-_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a writer is not waited for
 _LOOK_S = 0.02
 """Wait before a second attempt to take the lock: longer than `is_in_use` holds it."""
 
@@ -45,7 +45,7 @@ class FileLock:
         if not self._itself.is_on(self._locked):
             self._itself.release()
             try:
-                descriptor = os.open(self._locked, _LOOK)
+                descriptor = open_regular(self._locked, os.O_RDONLY)
             except OSError:  # there is no file yet; or it cannot be used, which whoever opens it reports
                 return
             self._use(self._itself, descriptor)
@@ -102,7 +102,7 @@ def is_in_use(path: Path) -> bool:
 
 def _is_locked(path: Path) -> bool:
     try:
-        descriptor = os.open(path, _LOOK)
+        descriptor = open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:

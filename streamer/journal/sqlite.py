@@ -7,13 +7,12 @@ file's form, or as `CorruptFileError` if the content is to blame.
 import errno
 import os
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 BUSY_S = 5.0
 MAX_WAL_BYTES = 16 << 20
@@ -78,18 +77,6 @@ def faults_of(path: Path, error: type[FileError]) -> Iterator[None]:
         raise CorruptFileError(str(exc)) from exc
     except OSError as exc:
         raise error(f"{exc.filename or path}: {exc.strerror or exc}") from exc
-
-
-def open_to_read(path: Path) -> BinaryIO:
-    """Open a regular file. Raises OSError, also for a pipe or a device, without waiting for its other end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    kind = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(kind):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def connect(path: Path, read_only: bool = False, immutable: bool = False) -> sqlite3.Connection:

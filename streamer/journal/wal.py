@@ -27,8 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from streamer.files import open_to_read
 from streamer.journal.lock import is_in_use
-from streamer.journal.sqlite import connect, open_to_read
+from streamer.journal.sqlite import connect
 
 logger = logging.getLogger("ustreamer.files")
 

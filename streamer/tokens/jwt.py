@@ -24,7 +24,7 @@ import jwt
 from jwt.types import Options
 from pydantic import Field
 
-from streamer.files import open_regular
+from streamer.files import open_to_read
 from streamer.tokens.base import GRACE_S, Grant, TokenRefusedError, TokenVerifier, VerifierOptions
 
 logger = logging.getLogger("ustreamer.tokens")
@@ -102,7 +102,7 @@ class JwtVerifier(TokenVerifier):
         try:
             if _identity(os.stat(path)) == self._seen:
                 return self._is_over()
-            with open(open_regular(path, os.O_RDONLY), "rb") as file:
+            with open_to_read(path) as file:
                 self._seen = _identity(os.fstat(file.fileno()))
                 content = file.read(_MAX_FILE_BYTES + 1)
             self._keys, left_out = _read(content, self._options.algorithms)

@@ -60,6 +60,11 @@ def made_ms(uuid: bytes, now_ms: int) -> int:
     return created if created <= now_ms + DAY_MS else now_ms
 
 
+def waited_s(uuid: bytes, entered_ms: int, now_ms: int) -> float:
+    """Return for how long a message has waited that entered in an earlier process; 0 if its id is as good a clock."""
+    return max(0, now_ms - entered_ms) / 1000 if created_ms(uuid) > now_ms + DAY_MS else 0.0
+
+
 def age_s(uuid: bytes, now_ms: int) -> float:
     """Return the age of a message in seconds: at least 0, at most a day. Other values come from wrong clocks."""
     age_ms = now_ms - int.from_bytes(uuid[:6], "big")

@@ -81,9 +81,23 @@ async def test_the_proxy_looks_the_name_up_and_the_certificate_has_to_be_the_bro
 
 
 NOT_PROXIES = [
-    pytest.param(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "answered '407 Proxy Auth", id="407"),
-    pytest.param(b"HTTP/1.0 502 Bad Gateway\r\nX: y\r\n\r\nno such host", "answered '502 Bad Gateway'", id="502"),
-    pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent something behind its answer", id="talkative"),
+    pytest.param(
+        b"HTTP/1.1 407 Who?\r\n\r\n", "answered '407 Who?': it does not accept the user or the password in", id="407"
+    ),
+    pytest.param(
+        b"HTTP/1.1 407 Who?\r\nProxy-Authenticate: NTLM\r\n\r\n",
+        "answered '407 Who?': it takes no password as it is",
+        id="NTLM",
+    ),
+    pytest.param(b"HTTP/1.1 403 No\r\n\r\n", "answered '403 No': it does not allow broker.invalid:1883: have it", id="403"),
+    pytest.param(
+        b"HTTP/1.0 502 Bad Gateway\r\nX: y\r\n\r\nno such host",
+        "answered '502 Bad Gateway': it does not reach broker.invalid:1883, or does not find its name",
+        id="502",
+    ),
+    pytest.param(b"HTTP/1.1 200 OK\r\n\r\n<html>", "answered '200 OK': is it a proxy that opens tunnels", id="a page"),
+    pytest.param(b"HTTP/1.1 302 Found\r\n\r\n", "answered '302 Found': is it a proxy that opens tunnels", id="a login"),
+    pytest.param(b"\x15\x03\x01\0\2\2\x46", "speaks TLS", id="TLS"),
     pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 10_000, "sent more than 16384 bytes", id="endless headers"),
     pytest.param(b"HTTP/1.1 200 O", "closed the connection without an answer", id="half an answer"),
     pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "is not an HTTP proxy", id="another protocol"),

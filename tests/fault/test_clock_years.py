@@ -206,7 +206,7 @@ async def test_clock_that_runs_in_2046_is_set_back_to_today_and_runs_on(tmp_path
             await until(lambda: outcomes(run, "vehicle-away") == {"expired": 1}, within_s=30, what="the end of its TTL")
             assert queued(run, "vehicle-away") == 3
             await until(lambda: known(run) == {SPEED}, within_s=30, what="the end of the other last values")
-            assert run.daemon.router.set_backs.count == 1
+            assert run.daemon.router.set_backs == 1
             good = call(run, driver)
             await until(lambda: good in run.vehicle.sent, what="the call with a token that is good today")
             assert LIGHTS in letters(run, until_ms=clock.wall_ms() - DAY_MS)

@@ -26,6 +26,7 @@ from streamer.routing.outcome import Failure, Outcome, Where
 from streamer.transports.base import Received
 from streamer.uprotocol.message import Attributes, UMessage
 from streamer.uprotocol.status import UCode
+from streamer.uprotocol.uuid import waited_s
 
 logger = logging.getLogger("ustreamer.recovery")
 
@@ -176,6 +177,7 @@ class Recovery:
         received.is_acknowledged = True
         leaving = message if attributes is message.attributes else UMessage(message.id, attributes, message.payload)
         now_s = self._clock.monotonic_s()
+        received.since_s = now_s - waited_s(message.id, row.entered_ms, self._clock.wall_ms())
         delivery = Delivery(received, leaving, lane, row.number, leaving.size, now_s, row.entered_ms)
         delivery.attempts = row.attempts if row.attempts >= 0 else ~row.attempts
         delivery.history = REDELIVERED | RESTORED if row.attempts >= 0 else REDELIVERED | RESTORED | MAY_HAVE_ARRIVED

@@ -19,9 +19,6 @@ from streamer.transports.base import LinkState
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import created_ms
 
-_STEP_MS = 60_000
-"""Setting the clock back by less sets no deadline anew: a day is not meant to the minute."""
-
 
 class Deadlines:
     """The deadlines of a queue's deliveries. Append deliveries with a TTL to ``fresh``; the next `take` sorts them in."""
@@ -30,23 +27,21 @@ class Deadlines:
         self.fresh: list[Delivery] = []
         self._by_wall: Due[Delivery] = Due()  # Unix milliseconds
         self._by_wait: Due[Delivery] = Due()  # monotonic seconds
-        self._zero_ms = -inf  # when the monotonic clock was 0, by the wall clock with which the deadlines were set
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._by_wall) + len(self._by_wait)
+
+    def clock_set_back(self) -> None:
+        """Set all deadlines anew at the next `take`."""
+        self.fresh += self._by_wall
+        self._by_wall.clear()
+        self._by_wait.clear()
 
     def take(self, now_ms: int, now_s: float, waiting: int) -> list[Delivery]:
         """Take deliveries whose TTL has passed out of their lanes, `EXPIRED_MESSAGES_PER_TICK` at most, and return them.
 
         The caller settles them. ``waiting`` is the number of messages in the queue.
         """
-        zero_ms = now_ms - now_s * 1000
-        if zero_ms < self._zero_ms - _STEP_MS:
-            self.fresh += self._by_wall
-            self._by_wall.clear()
-            self._by_wait.clear()
-            self._zero_ms = zero_ms
-        self._zero_ms = max(self._zero_ms, zero_ms)
         for delivery in self.fresh:
             if delivery.state is not SETTLED:
                 self._add(delivery, now_ms, now_s)

@@ -99,7 +99,7 @@ class RouteQueue:
         self._retires_s = 0.0
         self._ticks_to_pass = 0
         self._by_age: list[deque[Delivery]] = [deque() for _ in range(CLASSES)]
-        self._deadlines = Deadlines()
+        self.deadlines = Deadlines()
 
     def rename(self, name: str) -> None:
         """Set another name. The account begins anew, with the messages that are here."""
@@ -229,7 +229,7 @@ class RouteQueue:
         lane.push(delivery)
         attributes = message.attributes
         if attributes.ttl:
-            self._deadlines.fresh.append(delivery)
+            self.deadlines.fresh.append(delivery)
         if self._evictable:
             self._by_age[attributes.priority_class].append(delivery)
         return delivery
@@ -263,7 +263,7 @@ class RouteQueue:
             if self.quotas.counts_usage:
                 lane.group.add(1, delivery.size)
             if delivery.message.attributes.ttl:
-                self._deadlines.fresh.append(delivery)
+                self.deadlines.fresh.append(delivery)
 
     def pack_away(self, delivery: Delivery) -> None:
         """Count a delivery as unconfirmed: it was sent, and no longer counts towards the bounds."""
@@ -325,7 +325,7 @@ class RouteQueue:
 
     def take_expired(self, now_ms: int, now_s: float) -> list[Delivery]:
         """Take out and return deliveries that have expired while they waited: the caller settles them. Called regularly."""
-        expired = self._deadlines.take(now_ms, now_s, self.messages)
+        expired = self.deadlines.take(now_ms, now_s, self.messages)
         if self._evictable:
             self._sweep_ages()
         return expired

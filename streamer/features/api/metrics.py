@@ -103,7 +103,7 @@ class RouterCollector:
         yield CounterMetricFamily(
             "ustreamer_clock_set_back",
             "How often our own wall clock was set back by a second or more.",
-            self._router.set_backs.count,
+            self._router.set_backs,
         )
         if self.certificates is not None:
             yield _expiry(self.certificates)

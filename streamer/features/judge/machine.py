@@ -16,7 +16,7 @@ from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
 from streamer.features.host.host import TABLES, state_path
 from streamer.features.host.state import form_of
-from streamer.files import open_regular
+from streamer.files import open_to_read
 from streamer.journal.file import problem_of
 from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL
@@ -47,7 +47,7 @@ def files(config: Config) -> Iterator[Probe]:
 
 def _readable(path: Path, is_secret: bool) -> Answer:
     """Check that a file can be read, from its first bytes. A line end alone (``echo "$UNSET"``) is no secret."""
-    with open(open_regular(path, os.O_RDONLY), "rb") as file:
+    with open_to_read(path) as file:
         first = file.read(3)
         is_empty = len(first) < 3 and not first.strip(b"\r\n")
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from streamer.journal.sqlite import FileError, open_to_read
+from streamer.files import read_file
+from streamer.journal.sqlite import FileError
 
 _LONGEST = 65_536
 _NONE: Mapping[str, int] = MappingProxyType({})
@@ -38,8 +39,7 @@ class Notes(NamedTuple):
 def read(path: Path) -> Notes:
     """Read the notes; new ones if there is no such file. Raises `NotesError`."""
     try:
-        with open_to_read(path) as file:
-            found = json.loads(file.read(_LONGEST))
+        found = json.loads(read_file(path, _LONGEST))
         read = Notes(**{key: value for key, value in found.items() if key in Notes._fields})  # a newer version has more
     except FileNotFoundError:
         return Notes(0)

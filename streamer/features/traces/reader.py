@@ -5,13 +5,11 @@ torn). Compaction moves them to ``date=YYYY-MM-DD/hour=H/streamer=NAME/*.parquet
 no record is missed, and one that is seen twice is recognised by its ``run_ts`` and ``seq`` (`SeenRecords`).
 """
 
-import errno
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -23,6 +21,7 @@ import pyarrow.parquet as pq
 
 from streamer.features.traces.layout import CLOSED, OPEN
 from streamer.features.traces.record import SCHEMA, NewerTraceError, aligned, check_version
+from streamer.files import open_to_read
 
 Ints = npt.NDArray[np.int64]
 Complain = Callable[[str], None]
@@ -112,7 +111,7 @@ def _rows_at_a_time(path: Path) -> int:
     A column that repeats one long value takes little in the file, and that much for each row when it is decoded. Raises
     `ForeignFileError`, `NewerTraceError`, `pyarrow.ArrowException` and OSError, the last also for a pipe or a device.
     """
-    with _opened(path) as content:
+    with open_to_read(path) as content:
         metadata = pq.read_metadata(content)
     check_version(metadata.metadata)
     schema = metadata.schema.to_arrow_schema()
@@ -140,7 +139,7 @@ class SpoolFile:
         self.streamer = streamer
         self._complain = complain
         self._is_newer = False
-        self._file = pa.PythonFile(_opened(path), "r")  # closed with it
+        self._file = pa.PythonFile(open_to_read(path), "r")  # closed with it
         self._schema: pa.Schema | None = None
 
     def close(self) -> None:
@@ -310,15 +309,6 @@ def _ints(rows: pa.RecordBatch | pa.Table, name: str) -> Ints:
 
 def _with_streamer(batch: pa.RecordBatch, streamer: str) -> pa.RecordBatch:
     return batch.append_column("streamer", pa.repeat(pa.scalar(streamer), batch.num_rows))
-
-
-def _opened(path: Path) -> BinaryIO:
-    """Open a regular file to read. Raises OSError, also for a pipe or a device, without waiting for its other end."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _entries(folder: Path, prefix: str) -> list[Path]:

@@ -142,5 +142,5 @@ def _blamed(way: Way) -> Iterator[None]:
             raise
         reason = f"does not answer within {way.options.connect_timeout_s:g} s"
         if not isinstance(exc, TimeoutError) or exc.errno is not None:
-            reason = f"cannot be reached: {exc.strerror or type(exc).__name__}"
+            reason = f"cannot be reached: {exc.strerror or type(exc).__name__}; see host and port of proxy"
         raise ProxyError(f"the proxy {proxy.where} {reason}") from exc

@@ -15,7 +15,14 @@ from streamer.transports.probe import address_of
 _MOST_BYTES = 16_384  # of an answer
 _READ_BYTES = 4096
 _REASON = 80  # characters of the proxy's own words in an error
+_TLS_ALERT = b"\x15\x03"
 _EXPECTED = "expected http://host:port"
+_NO_PROXY = "is it a proxy that opens tunnels (CONNECT), or does it want a login in a browser?"
+_UNREACHED = "it does not reach {target}, or does not find its name: see the broker's host and port, and its firewall"
+_REASONS = {
+    "403": "it does not allow {target}: have it allowed there, or use a broker on port 443",
+    "407": "it wants a user and password: see proxy_credentials_file",
+} | dict.fromkeys(("404", "502", "503", "504"), _UNREACHED)
 
 
 class ProxyError(OSError):
@@ -38,6 +45,8 @@ def read_proxy(text: str) -> HttpProxy:
     """Read the URL of a proxy. Raises ValueError, whose text does not contain the URL."""
     url = split_url(text, _EXPECTED, "proxy_credentials_file")
     port, host = url.port, url.hostname
+    if url.scheme == "https":
+        raise ValueError(f"{_EXPECTED}: no TLS with the proxy itself; TLS with the broker goes through it")
     if url.scheme != "http" or not host or not port or url.path not in ("", "/") or url.query or url.fragment:
         raise ValueError(_EXPECTED)
     return HttpProxy(host, port)
@@ -56,6 +65,8 @@ async def open_tunnel(link: socket.socket, proxy: HttpProxy, target: str, creden
     try:
         await loop.sock_sendall(link, "\r\n".join([*request, "", ""]).encode())
         while b"\r\n\r\n" not in answer:
+            if answer.startswith(_TLS_ALERT):
+                raise ProxyError(f"the proxy {proxy.where} speaks TLS, which the streamer does not: see the port of proxy")
             if len(answer) > _MOST_BYTES:
                 raise ProxyError(f"the proxy {proxy.where} sent more than {_MOST_BYTES} bytes instead of an answer")
             data = await loop.sock_recv(link, _READ_BYTES)
@@ -65,11 +76,19 @@ async def open_tunnel(link: socket.socket, proxy: HttpProxy, target: str, creden
     except ConnectionError as exc:
         raise ProxyError(f"the proxy {proxy.where} ended the connection: {exc.strerror}") from exc
     head, _, rest = answer.partition(b"\r\n\r\n")
-    version, _, status = head.partition(b"\r\n")[0].decode("ascii", "replace").partition(" ")
+    first, _, fields = head.decode("ascii", "replace").partition("\r\n")
+    version, _, status = first.partition(" ")
     if not version.startswith("HTTP/1."):
-        raise ProxyError(f"what answers at {proxy.where} is not an HTTP proxy")
-    if not status.startswith("2"):
-        hint = "; see proxy_credentials_file" if status.startswith("407") else ""
-        raise ProxyError(f"the proxy {proxy.where} answered {status[:_REASON]!r} to CONNECT {target}{hint}")
-    if rest:
-        raise ProxyError(f"the proxy {proxy.where} sent something behind its answer")
+        raise ProxyError(f"what answers at {proxy.where} is not an HTTP proxy: see host and port of proxy")
+    if not status.startswith("2") or rest:
+        wrong = _refusal(status[:3], fields.lower(), credentials is not None).format(target=target)
+        raise ProxyError(f"the proxy {proxy.where} answered {status[:_REASON]!r}: {wrong}")
+
+
+def _refusal(code: str, fields: str, has_credentials: bool) -> str:
+    """Return why a proxy opens no tunnel, and how that is mended."""
+    if code == "407" and "proxy-authenticate:" in fields and "basic" not in fields:
+        return "it takes no password as it is (Basic): run a small proxy, such as cntlm, between the streamer and it"
+    if code == "407" and has_credentials:
+        return "it does not accept the user or the password in proxy_credentials_file"
+    return _REASONS.get(code, _NO_PROXY)

@@ -221,7 +221,7 @@ def test_settled_messages_with_a_long_ttl_do_not_pile_up() -> None:
             take(queue, delivery)
             settle(queue, delivery)
         queue.take_expired(NOW_MS + round_number, 0.0)
-        assert len(queue._deadlines) <= 2000
+        assert len(queue.deadlines) <= 2000
         assert sum(len(by_age) for by_age in queue._by_age) <= 3 * 1000
     assert queue.messages == 0
 
@@ -233,7 +233,7 @@ def test_settled_before_the_next_tick_never_reach_the_heap() -> None:
         take(queue, delivery)
         settle(queue, delivery)
     queue.take_expired(NOW_MS, 0.0)
-    assert len(queue._deadlines) == 0
+    assert len(queue.deadlines) == 0
 
 
 # lanes

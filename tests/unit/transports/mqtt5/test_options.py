@@ -76,7 +76,8 @@ def test_a_client_id_is_claimed_and_an_unencrypted_broker_told_for_each_of_the_l
     ["10.0.0.1:3128", "https://p:3128", "socks5://p:1080", "http://p", "http://p:0", "http://p:99999", "http://p:1/x", ""],
 )
 def test_other_proxies_are_refused(proxy: str) -> None:
-    with pytest.raises(ValidationError, match="expected http://host:port"):
+    reason = "expected http://host:port" + ": no TLS with the proxy itself" * proxy.startswith("https")
+    with pytest.raises(ValidationError, match=reason):
         options(proxy=proxy)
 
 
