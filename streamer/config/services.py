@@ -84,8 +84,8 @@ class UsubscriptionConfig(Section):
     """Whose Reset is carried out, as `fetch`. One from another device deletes only its own authority's entries."""
     max_subscriptions: Count = 100_000
     """Subscriptions in total. A Subscribe beyond this bound, or one of the following, is refused with RESOURCE_EXHAUSTED."""
-    max_subscriptions_per_authority: Count = 10_000
-    """Subscriptions of all uEntities at one authority."""
+    max_subscriptions_per_authority: ClassVar[int] = 10_000
+    """The lowest bound for the subscriptions of all uEntities at one authority."""
     max_subscriptions_per_subscriber: ClassVar[int] = 1000
     """Subscriptions of one uEntity; not for uSubscription services, which subscribe for their whole device."""
     max_authorities_per_topic: ClassVar[int] = 64
@@ -97,6 +97,8 @@ class UsubscriptionConfig(Section):
     """Observers at one authority."""
     max_observers_per_topic: ClassVar[int] = 64
     """Observers of one topic."""
+    remote_version: Literal[3, 4] = 4
+    """The version in which the uSubscription services of other devices are asked."""
     external: ExternalUsubscriptionConfig | None = None
     """A uSubscription service elsewhere that the streamer follows instead of running one. None: the service runs here."""
 

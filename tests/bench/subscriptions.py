@@ -28,8 +28,8 @@ from tests.bench.run import Figures, measure
 
 SERVICE = {
     "local": ["veh1"],
+    "max_subscriptions": 1_000_000,
     "subscribe": [{"from": "//cloud/FFFFFFFF/FF/0", "topics": ["//veh1/FFFFFFFF/FF/FFFF"]}],
-    "max_subscriptions_per_authority": 100_000,
 }
 """The subscribers are in the cloud: that is permitted."""
 

@@ -2,14 +2,13 @@
 
 import pytest
 
-from streamer.features.usubscription.remote_version import PATIENCE_MS
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.devices import Device, Devices
-from tests.flow.uentities import REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED, Client, RemoteService, UEntity
+from tests.flow.uentities import REMOTE_TOPIC, SUBSCRIBED, Client, UEntity
 from tests.waiting import until
 
 TOPIC = UUri("dev1", 0x10, 1, 0x8001)
@@ -100,19 +99,6 @@ async def test_a_topic_of_any_instance_and_version_is_forwarded_while_somebody_s
     for topic in topics:
         await sensor.publish(topic, b"after")
     assert far.news == [b"during", b"during"]
-
-
-async def test_a_service_that_knows_only_version_3_is_asked_in_it(devices: Devices, device: Device, app: Client) -> None:
-    remote: RemoteService = await devices.remote("dev2", versions=[3])
-    assert await app.subscribe(REMOTE_TOPIC) == SUBSCRIBE_PENDING
-    await app.all_is_said()
-    assert remote.asked == []
-    devices.pass_time(PATIENCE_MS)
-    await app.all_is_said()
-    asked = await remote.next(1)
-    assert asked.attributes.sink == UUri("dev2", 0, 3, SUBSCRIBE)
-    await remote.grant(asked)
-    await app.is_told(REMOTE_TOPIC, SUBSCRIBE_PENDING, SUBSCRIBED)
 
 
 async def test_two_streamers_subscribe_in_version_4(devices: Devices, device: Device, newer: Client) -> None:

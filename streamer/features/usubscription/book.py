@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from streamer.due import Due
 from streamer.features.usubscription.entries import (
+    NEWEST,
     Cause,
     Change,
     Observer,
@@ -17,7 +18,6 @@ from streamer.features.usubscription.entries import (
     Update,
 )
 from streamer.features.usubscription.index import Index
-from streamer.features.usubscription.remote_version import NEWEST
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import CHANGES, USUBSCRIPTION_4
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 
+NEWEST, OLDEST = 4, 3
+"""The versions of core.usubscription that the streamer speaks."""
+
 
 class SubscriptionState(IntEnum):
     """The state of one subscription (004 §6); the numbers are those of SubscriptionStatus.State."""
@@ -117,7 +120,7 @@ class Command(NamedTuple):
     subscribe: bool
     period_ms: int
     ttl_ms: int
-    version: int = 3
+    version: int = OLDEST
 
 
 class CommandResponse(NamedTuple):
@@ -128,7 +131,6 @@ class CommandResponse(NamedTuple):
     state: SubscriptionState | None
     message: str
     created_ms: int
-    version: int = 3
 
 
 class ReceivedUpdate(NamedTuple):

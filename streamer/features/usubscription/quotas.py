@@ -25,6 +25,7 @@ class Limits(NamedTuple):
     authorities_of_topic: int
     observers_of_topic: int
     observers_of_authority: int
+    remote_version: int = 4
 
     @classmethod
     def of(cls, options: UsubscriptionConfig) -> "Limits":
@@ -34,10 +35,11 @@ class Limits(NamedTuple):
             options.max_observers,
             round(options.remote_timeout_s * 1000),
             options.max_subscriptions_per_subscriber,
-            options.max_subscriptions_per_authority,
+            max(options.max_subscriptions_per_authority, options.max_subscriptions // 10),
             options.max_authorities_per_topic,
             options.max_observers_per_topic,
             options.max_observers_per_authority,
+            options.remote_version,
         )
 
 

@@ -39,13 +39,18 @@ class SubscriptionRegistry:
 
     def __init__(self, access: Access, limits: Limits) -> None:
         self._access = access
-        self.limits = limits
         self._book = Book()
         self._remotes = RemoteTopics()
+        self.use_limits(limits)
 
     @property
     def _index(self) -> Index:
         return self._book.index
+
+    def use_limits(self, limits: Limits) -> None:
+        """Apply other limits from now on."""
+        self.limits = limits
+        self._remotes.use_version(limits.remote_version)
 
     # Contents
 

@@ -7,8 +7,6 @@ The law of this file:
 - A response counts only in the epoch of its command.
 - A confirmed subscription is sent again every ``timeout_ms``, and within that time after a start: a service that has lost it
   notifies nobody. If the service has it, the repetition changes nothing.
-- `remote_version` chooses the version of a command. A command in both versions is still one command: the first OK decides,
-  or a refusal if the other version is silent; the command has failed when both have.
 - Commands can overtake each other. As long as an opposite one may still arrive, the service may change the state after its
   response. So when the last of the opposite commands has ended, by its TTL or by a response that is not older than the one
   to the latest command, the latest command is sent once more. Only OK shows when a command was carried out: another code may
@@ -23,8 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamer.backoff import Backoff, wait_s
-from streamer.features.usubscription.entries import Command, CommandResponse, ReceivedUpdate, SubscriptionState
-from streamer.features.usubscription.remote_version import PATIENCE_MS, RemoteVersions
+from streamer.features.usubscription.entries import NEWEST, Command, CommandResponse, ReceivedUpdate, SubscriptionState
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import created_ms, new_id
@@ -49,9 +46,6 @@ REFUSALS = frozenset(
     }
 )
 """Codes after which Subscribe is not repeated. INTERNAL and UNKNOWN may come from a dispatcher in between."""
-
-NOT_SERVED = frozenset({UCode.NOT_FOUND, UCode.UNIMPLEMENTED})
-"""Codes of a receiver that may not know the version, and of a service that refuses for another reason."""
 
 NOT_DELIVERED = frozenset({UCode.DEADLINE_EXCEEDED, UCode.UNAVAILABLE, UCode.RESOURCE_EXHAUSTED})
 """Codes that may come from a dispatcher in between. Unsubscribe is repeated after them."""
@@ -79,8 +73,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class RemoteTopic:
-    """``is_confirmed``: the service has confirmed the state that we want. ``latest``: the last command while it is open, by
-    its id in each version in which it was sent.
+    """``is_confirmed``: the service has confirmed the state that we want. ``latest``: the id of the last command while it is
+    open, else empty. ``version``: that of core.usubscription in which commands are sent.
     """
 
     topic: UUri
@@ -92,13 +86,7 @@ class RemoteTopic:
     period_ms: int = 0
     answered_ms: int = 0
     open_commands: dict[bytes, OpenCommand] = field(default_factory=dict)
-    latest: tuple[bytes, ...] = ()
-    untried: tuple[int, ...] = ()
-    """The versions in which the latest command was not sent."""
-    other_ms: int | None = None
-    """When the latest command is sent in the next untried version if there is no response (ms)."""
-    refusal: str | None = None
-    """The reason of the refusal in one version while the other version is tried."""
+    latest: bytes = b""
     due_ms: int | None = None
     failures: int = 0
     is_pending_there: bool = False
@@ -111,8 +99,7 @@ class RemoteTopic:
     """Whether `wanted` changed or a command failed since the last confirmation: an Update may be of an earlier state."""
     topics: dict[bytes, UUri] = field(default_factory=dict)
     """The topic of every open command, of all remote topics."""
-    versions: RemoteVersions = field(default_factory=RemoteVersions)
-    """Shared by all remote topics."""
+    version: int = NEWEST
 
     @property
     def is_over(self) -> bool:
@@ -122,8 +109,8 @@ class RemoteTopic:
     def next_ms(self) -> int | None:
         """Return the time (ms) at which the caller has to call `tick`; None: not before a response."""
         times = [command.deadline_ms for command in self.open_commands.values()]
-        if self._has_room:
-            times += [time_ms for time_ms in (self.due_ms, self.other_ms) if time_ms is not None]
+        if self._has_room and self.due_ms is not None:
+            times.append(self.due_ms)
         return min(times, default=None)
 
     def subscribe(self, now_ms: int, period_ms: int) -> list[Command]:
@@ -139,8 +126,7 @@ class RemoteTopic:
         """Leave for a flush: as `leave`, but the command is not repeated. Open commands go to the successor's `inherit`."""
         for name in list(self.open_commands)[: -MAX_OPEN // 2]:
             del self.open_commands[name]
-        commands = self.leave(now_ms)
-        return commands if self.other_ms is None else commands + self._send_in_next_version(now_ms)
+        return self.leave(now_ms)
 
     def inherit(self, now_ms: int, commands: Iterable[OpenCommand]) -> None:
         """Add commands that were open before a flush: they may still arrive, but their responses are ignored."""
@@ -173,39 +159,24 @@ class RemoteTopic:
                 self.open_commands[command.id] = command._replace(deadline_ms=now_ms + self.timeout_ms)
         if self.due_ms is not None:
             self.due_ms = min(self.due_ms, now_ms + max(self.timeout_ms, BACKOFF.max_ms))
-        if self.other_ms is not None:
-            self.other_ms = min(self.other_ms, now_ms + PATIENCE_MS)
 
     def tick(self, now_ms: int) -> Step:
         """End commands whose TTL is over by ``now_ms``, and repeat those that are due."""
-        step = Step([])
         for command in [each for each in self.open_commands.values() if each.deadline_ms <= now_ms]:
-            is_latest = command.id in self.latest
-            self._end(command, None)
-            if is_latest:
+            if command.id == self.latest:
                 self.failures = 0
-                self.versions.mark_unsure(self.topic.authority)
-                if self.refusal is not None and not self.latest and self.wanted:
-                    step = self._refused_for_good(self.refusal)
-        return step._replace(commands=self._send_due(now_ms))
+            self._end(command, None)
+        return Step(self._send_due(now_ms))
 
     def answered(self, now_ms: int, response: CommandResponse) -> Step:
         """Apply the response to one of `open_commands`."""
         command = self.open_commands[response.id]
-        is_latest = command.id in self.latest
+        is_latest = command.id == self.latest
         done_ms = response.created_ms if response.code is UCode.OK else None
         self._end(command, done_ms)
-        is_understood = done_ms is not None and (response.state is not None or not command.subscribe)
-        if is_understood:
-            self.versions.learn(self.topic.authority, response.version, now_ms)
-            if is_latest:
-                self._close()
         if done_ms is not None and done_ms <= self.opposite_ms:
             is_latest = False  # an opposite one may have been carried out after it: it is sent once more
         step = Step([])
-        if is_latest and not is_understood and self._continues_in_other_version(response):
-            self.versions.mark_unsure(self.topic.authority)
-            return Step(([] if self.latest else self._send_in_next_version(now_ms)) + self._send_due(now_ms))
         if command.epoch == self.epoch:
             if self.wanted:
                 step = self._subscribe_answered(now_ms, response, is_latest)
@@ -244,18 +215,6 @@ class RemoteTopic:
         self.is_unconfirmed = True
         return self._send(now_ms)
 
-    def _continues_in_other_version(self, response: CommandResponse) -> bool:
-        """Whether the latest command, which has failed in one version, is open or still to be sent in another."""
-        is_refused = response.code in REFUSALS - NOT_SERVED
-        is_doubtful = response.code is UCode.UNIMPLEMENTED or not self.versions.is_sure(self.topic.authority)
-        if self.latest:
-            return not is_refused or not self.wanted
-        if self.untried and is_doubtful:
-            if is_refused:
-                self.refusal = response.message or response.code.name
-            return True
-        return False
-
     def _subscribe_answered(self, now_ms: int, response: CommandResponse, is_latest: bool) -> Step:
         if response.code is UCode.OK and response.state is not None:
             self.answered_ms = max(self.answered_ms, response.created_ms)
@@ -273,11 +232,7 @@ class RemoteTopic:
             self.failures = 0
             self.due_ms = now_ms + self.timeout_ms  # unless its Update arrives
         elif response.code in REFUSALS and is_latest:
-            if response.code in NOT_SERVED:
-                self.versions.mark_unsure(self.topic.authority)
-            return self._refused_for_good(self.refusal or response.message or response.code.name)
-        elif response.code is UCode.DEADLINE_EXCEEDED and is_latest and self.refusal is not None:
-            return self._refused_for_good(self.refusal)
+            return self._refused_for_good(response.message or response.code.name)
         elif is_latest:
             self._failed(now_ms, response)
         return Step([])
@@ -317,7 +272,7 @@ class RemoteTopic:
         self.is_confirmed = True
         self.is_pending_there = False
         self.is_unconfirmed = False
-        self._close()
+        self.latest = b""
         self.due_ms = None if now_ms is None else now_ms + self.timeout_ms - self._spread_ms // 4
         self.failures = 0
 
@@ -326,15 +281,7 @@ class RemoteTopic:
         """Return a delay below ``timeout_ms`` that depends on the topic, so that topics are not all sent together."""
         return crc32(str(self.topic).encode()) % self.timeout_ms
 
-    def _close(self) -> None:
-        """Close the latest command: no response to it is expected."""
-        self.latest = ()
-        self.untried = ()
-        self.other_ms = None
-        self.refusal = None
-
     def _failed(self, now_ms: int, response: CommandResponse) -> None:
-        self.versions.mark_unsure(self.topic.authority)
         self.failures += 1
         self.due_ms = max(now_ms, min(created_ms(response.id), now_ms) + wait_ms(self.failures))
 
@@ -349,7 +296,8 @@ class RemoteTopic:
     def _forget(self, command: OpenCommand) -> None:
         del self.open_commands[command.id]
         self.topics.pop(command.id, None)
-        self.latest = tuple(each for each in self.latest if each != command.id)
+        if self.latest == command.id:
+            self.latest = b""
 
     def _end(self, command: OpenCommand, done_ms: int | None) -> None:
         """Remove an open command. ``done_ms``: when the service carried it out (its clock); None: not known."""
@@ -366,14 +314,11 @@ class RemoteTopic:
         if is_late or (self.opposite_ms == _UNKNOWN_MS and self.latest):
             self.is_confirmed = False
             self.is_pending_there = False
-            self._close()
+            self.latest = b""
             self.due_ms = None
 
     def _send_due(self, now_ms: int) -> list[Command]:
-        if self.latest:
-            is_time = self.other_ms is not None and self.other_ms <= now_ms
-            return self._send_in_next_version(now_ms) if is_time and self._has_room else []
-        if self.is_confirmed if self.due_ms is None else self.due_ms > now_ms:
+        if self.latest or (self.is_confirmed if self.due_ms is None else self.due_ms > now_ms):
             return []
         return self._send(now_ms)
 
@@ -382,25 +327,16 @@ class RemoteTopic:
         self.is_pending_there = False
         self.opposite_ms = 0
         self.unsubscribed_ms = None  # the response to this command will be newer
-        self._close()
+        self.latest = b""
         self.due_ms = None
         if not self._has_room:
             return []
-        self.untried = self.versions.order(self.topic.authority, now_ms)
-        return self._send_in_next_version(now_ms)
-
-    def _send_in_next_version(self, now_ms: int) -> list[Command]:
-        """Send the latest command in the next version."""
-        version, *untried = self.untried
-        self.untried = tuple(untried)
-        is_doubtful = bool(untried) and not self.versions.is_sure(self.topic.authority)
-        self.other_ms = now_ms + PATIENCE_MS if is_doubtful else None
-        timeout_ms = self.versions.timeout_ms(version, self.timeout_ms)
-        command = OpenCommand(new_id(now_ms), self.wanted, self.epoch, now_ms + timeout_ms)
+        command = OpenCommand(new_id(now_ms), self.wanted, self.epoch, now_ms + self.timeout_ms)
         self.open_commands[command.id] = command
         self.topics[command.id] = self.topic
-        self.latest += (command.id,)
-        return [Command(command.id, self.topic, self.wanted, self.period_ms if self.wanted else 0, timeout_ms, version)]
+        self.latest = command.id
+        period_ms = self.period_ms if self.wanted else 0
+        return [Command(command.id, self.topic, self.wanted, period_ms, self.timeout_ms, self.version)]
 
 
 def wait_ms(failures: int) -> int:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from streamer.due import Due
-from streamer.features.usubscription.entries import Command
+from streamer.features.usubscription.entries import NEWEST, Command
 from streamer.features.usubscription.remote_topic import OpenCommand, RemoteTopic
-from streamer.features.usubscription.remote_version import RemoteVersions
 from streamer.uprotocol.uri import UUri
 
 
@@ -14,7 +13,7 @@ class RemoteTopics:
 
     def __init__(self) -> None:
         self.by_topic: dict[UUri, RemoteTopic] = {}
-        self.versions = RemoteVersions()
+        self.version = NEWEST
         self._commands: dict[bytes, UUri] = {}  # the topic of every open command
         # Commands that were open at the last flush, until somebody subscribes to their topic again.
         self._flushed: dict[UUri, tuple[OpenCommand, ...]] = {}
@@ -22,6 +21,12 @@ class RemoteTopics:
 
     def __len__(self) -> int:
         return len(self.by_topic)
+
+    def use_version(self, version: int) -> None:
+        """Send commands in this version of core.usubscription from now on."""
+        self.version = version
+        for remote in self.by_topic.values():
+            remote.version = version
 
     def get(self, topic: UUri) -> RemoteTopic | None:
         return self.by_topic.get(topic)
@@ -32,7 +37,7 @@ class RemoteTopics:
 
     def load(self, remote: RemoteTopic) -> None:
         """Add a remote topic from disk."""
-        remote.topics, remote.versions = self._commands, self.versions
+        remote.topics, remote.version = self._commands, self.version
         self._commands.update(dict.fromkeys(remote.open_commands, remote.topic))
         self.by_topic[remote.topic] = remote
 
@@ -40,7 +45,7 @@ class RemoteTopics:
         """Return the remote topic with this name, which is created if there is none."""
         remote = self.by_topic.get(topic)
         if remote is None:
-            remote = self.by_topic[topic] = RemoteTopic(topic, timeout_ms, topics=self._commands, versions=self.versions)
+            remote = self.by_topic[topic] = RemoteTopic(topic, timeout_ms, topics=self._commands, version=self.version)
             remote.inherit(now_ms, self._flushed.pop(topic, ()))
         return remote
 
@@ -76,7 +81,7 @@ class RemoteTopics:
             self._repeats.set(remote.topic, remote.next_ms())
 
     def flush(self, now_ms: int) -> list[Command]:
-        """Forget all remote topics. Return an Unsubscribe for each in every possible version; these are not repeated."""
+        """Forget all remote topics. Return an Unsubscribe for each; these are not repeated."""
         commands = [command for remote in self.by_topic.values() for command in remote.leave_without_retry(now_ms)]
         self._flushed = {
             topic: open_ for topic, open_ in self._flushed.items() if any(each.deadline_ms > now_ms for each in open_)

@@ -11,9 +11,16 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from streamer.features.host.state import Row, StateFile, Statement
-from streamer.features.usubscription.entries import Change, Observer, SubscribeAttributes, Subscription, SubscriptionState
+from streamer.features.usubscription.entries import (
+    NEWEST,
+    OLDEST,
+    Change,
+    Observer,
+    SubscribeAttributes,
+    Subscription,
+    SubscriptionState,
+)
 from streamer.features.usubscription.remote_topic import OpenCommand, RemoteTopic
-from streamer.features.usubscription.remote_version import NEWEST, OLDEST
 from streamer.features.usubscription.wire import check_topic
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1

@@ -161,7 +161,7 @@ class USubscription:
         if self._next is not None:
             (options, access), self._next = self._next, None
             self._methods.access, self._methods.options = access, options
-            self._registry.limits = Limits.of(options)
+            self._registry.use_limits(Limits.of(options))
             self._add_change(transaction, now_ms, self._registry.permit(now_ms, access), [], _nothing)
             self._log_set_aside()
         now_s = self._clock.monotonic_s()

@@ -157,8 +157,7 @@ def command_response(message: UMessage, state: SubscriptionState | None = None, 
     if code is not UCode.OK:
         with contextlib.suppress(UStatusError):  # the code says enough
             text = read(message, v1.UStatus).message
-    source, reqid = message.attributes.source, message.attributes.reqid or b""
-    return CommandResponse(reqid, code, state, passed_on(text), created_ms(message.id), source.version)
+    return CommandResponse(message.attributes.reqid or b"", code, state, passed_on(text), created_ms(message.id))
 
 
 def passed_on(text: str) -> str:

@@ -12,6 +12,7 @@ from streamer.features.usubscription import USubscription, v3, wire
 from streamer.features.usubscription.entries import SubscriptionState
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
+from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
@@ -70,14 +71,12 @@ def status(standing: int, message: str = "") -> pb.SubscriptionStatus:
 class UsubscriptionHarness:
     """``options`` as in the configuration file. Tests read the messages that were sent since the last `forget`.
 
-    Of the services at ``known`` it is known that they have version 3.
+    Other services are asked in version 3, unless the options say something else.
     """
-
-    known: tuple[str, ...] = ("dev2", "dev3", "x", "y", "z")
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.options = with_constants(UsubscriptionConfig, **options)
+        self.options = with_constants(UsubscriptionConfig, **{"remote_version": 3} | options)
         self.access = ACCESS
         self.clock = FakeClock()
         self.done: list[bytes] = []
@@ -91,8 +90,6 @@ class UsubscriptionHarness:
         self.service = USubscription(self.core, self.state, self.router, self.options, self.access, self.clock)
         self.state.open()
         self.service.restore()
-        for authority in self.known:
-            self.service._registry._remotes.versions.learn(authority, 3, self.clock.ms)
 
     async def restart(self) -> None:
         """As after kill -9: what is not in the file is gone."""
@@ -208,14 +205,19 @@ class UsubscriptionHarness:
         payload = proto.SerializeToString()
         await self.send(response(self.clock.ms, command, payload, None, UPayloadFormat.PROTOBUF))
 
+    async def grant(self, command: UMessage) -> None:
+        """The other service answers a Subscribe with SUBSCRIBED, in the version in which it is asked."""
+        if version_of(command) == 3:
+            await self.answered(command, SUBSCRIBED)
+            return
+        topic = wire.read(command, pb4.SubscribeRequest).topic
+        proto = pb4.SubscribeResponse(topic=topic, status=pb4.STATUS_SUBSCRIBED)
+        await self.send(response(self.clock.ms, command, proto.SerializeToString(), None, UPayloadFormat.PROTOBUF))
+
     async def failed(self, command: UMessage, code: UCode, text: str = "no") -> None:
-        """The other service, or a dispatcher for it, answers with an error, in whichever version it is asked then."""
-        before = len(self.core.said)
+        """The other service, or a dispatcher for it, answers with an error."""
         payload = status_to_proto(code, text).SerializeToString()
         await self.send(response(self.clock.ms, command, payload, code, UPayloadFormat.PROTOBUF))
-        for again in self.core.said[before:]:
-            if again.attributes.type is UMessageType.REQUEST and version_of(again) == 4:
-                await self.send(response(self.clock.ms, again, payload, code, UPayloadFormat.PROTOBUF))
 
     async def update_received(
         self, topic: UUri, state: SubscriptionState, about: UUri = US, source: UUri | None = None, sink: UUri = US

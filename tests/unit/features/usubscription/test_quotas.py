@@ -54,6 +54,7 @@ async def exhausted(harness: UsubscriptionHarness, topic: UUri, source: UUri, me
 
 
 def test_limits_are_those_of_the_configuration() -> None:
+    assert Limits.of(UsubscriptionConfig(max_subscriptions=400_000)).of_authority == 40_000
     assert Limits.of(UsubscriptionConfig()) == Limits(100_000, 10_000, 300_000, 1000, 10_000, 64, 64, 1000)
 
 
@@ -76,7 +77,7 @@ async def test_service_subscribes_for_its_whole_device(limited: UsubscriptionHar
         await limited.subscribe(topic(number), UUri("cloud", 0, 3, 0))
 
 
-@limits(max_subscriptions_per_authority=3)
+@limits(max_subscriptions_per_authority=3, max_subscriptions=30)
 async def test_one_authority_that_invents_uentities_cannot_take_all(limited: UsubscriptionHarness) -> None:
     for number in range(3):
         await limited.subscribe(LOCAL, UUri("dev1", 0x100 + number, 1, 0))

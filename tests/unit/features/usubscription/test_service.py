@@ -240,7 +240,7 @@ async def test_a_topic_that_has_become_remote_is_subscribed_to_at_its_service(ha
     await harness.restart()
     assert await harness.subscribers(LOCAL) == {APP2: SUBSCRIBE_PENDING}
     [command] = harness.commands(any_version=True)
-    assert str(command.attributes.sink) == "//dev1/0/4/1"
+    assert str(command.attributes.sink) == "//dev1/0/3/1"
 
 
 async def test_a_remote_topic_whose_subscriptions_are_lost_is_left(harness: UsubscriptionHarness) -> None:

@@ -252,7 +252,7 @@ class TwoDevices(RuleBasedStateMachine):
         state = SUBSCRIBED if command.subscribe else UNSUBSCRIBED
         created_ms = self.now_ms + self.ahead_ms
         told = state if command.subscribe else None
-        self.responses.append(CommandResponse(command.id, UCode.OK, told, "", created_ms, command.version))
+        self.responses.append(CommandResponse(command.id, UCode.OK, told, "", created_ms))
         if self.there.get(command.topic, False) is not command.subscribe:
             self.there[command.topic] = command.subscribe
             self.updates_to_us.append(ReceivedUpdate(command.topic, state, "", created_ms))

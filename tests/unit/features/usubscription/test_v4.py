@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamer.features.usubscription import v4, wire
+from streamer.uprotocol.message import UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
@@ -15,12 +16,15 @@ from tests.unit.features.usubscription.harness import (
     APP2,
     CLOUD,
     LOCAL,
+    PLAIN,
     REMOTE,
     SUBSCRIBE_PENDING,
     SUBSCRIBED,
     UNSUBSCRIBE_PENDING,
     UNSUBSCRIBED,
+    US,
     UsubscriptionHarness,
+    version_of,
 )
 from tests.unit.features.usubscription.v4_harness import V4, Told
 
@@ -198,7 +202,7 @@ async def test_subscribing_a_topic_that_is_being_left_starts_over(harness: Usubs
 
 
 async def test_a_remote_command_in_version_4_has_its_messages_and_five_minutes(tmp_path: Path) -> None:
-    harness = UsubscriptionHarness(tmp_path / "state.db", remote_timeout_s=1000)
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_version=4)
     topic = REMOTE._replace(authority="new")
     await V4(harness).subscribe(topic, period_ms=50)
     [command] = harness.commands(any_version=True)
@@ -208,6 +212,61 @@ async def test_a_remote_command_in_version_4_has_its_messages_and_five_minutes(t
         USUBSCRIPTION_4.at("new", 1),
     )
     assert (command.attributes.ttl, uri_from_proto(asked.topic), asked.sample_period) == (300_000, topic, 50)
+    harness.state.close()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_remote_service_is_asked_in_the_configured_version_and_followed_in_either(
+    tmp_path: Path, version: int
+) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_version=version)
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands(any_version=True)
+    assert version_of(command) == version
+    await harness.grant(command)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
+    await harness.pass_ms(1)
+    if version == 4:
+        await harness.update_received(REMOTE, UNSUBSCRIBED)
+    else:
+        proto = pb.Subscription(topic=uri_to_proto(REMOTE), subscriber=uri_to_proto(US), status=pb.STATUS_UNSUBSCRIBED)
+        source = USUBSCRIPTION_4.at("dev2", 0x8000)
+        await harness.send(notification(harness.clock.ms, source, US, proto.SerializeToString(), PLAIN))
+    assert harness.states(APP)[-1] is UNSUBSCRIBED
+    harness.state.close()
+
+
+async def test_a_service_that_does_not_know_the_configured_version_refuses_for_good(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_version=4)
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands(any_version=True)
+    await harness.failed(command, UCode.UNIMPLEMENTED)
+    assert harness.states(APP) == [SUBSCRIBE_PENDING, UNSUBSCRIBED]
+    await harness.pass_ms(HOUR_MS)
+    assert harness.commands(any_version=True) == [command]
+    harness.state.close()
+
+
+async def test_another_version_holds_after_a_reload_also_for_what_waits_for_an_answer(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_version=4)
+    await harness.subscribe(REMOTE)
+    harness.service.use(harness.options.model_copy(update={"remote_version": 3}), harness.access)
+    await harness.pass_ms(1)
+    await harness.pass_ms(HOUR_MS)
+    assert [version_of(each) for each in harness.commands(any_version=True)] == [4, 3]
+    harness.state.close()
+
+
+async def test_an_answer_that_is_not_understood_is_no_answer(tmp_path: Path) -> None:
+    harness = UsubscriptionHarness(tmp_path / "state.db", remote_version=4)
+    await harness.subscribe(REMOTE)
+    [command] = harness.commands(any_version=True)
+    await harness.send(response(harness.clock.ms, command, b"\xff", None, UPayloadFormat.PROTOBUF))
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBE_PENDING}
+    await harness.pass_ms(HOUR_MS)
+    [_, again] = harness.commands(any_version=True)
+    await harness.grant(again)
+    assert await harness.subscribers(REMOTE) == {APP: SUBSCRIBED}
     harness.state.close()
 
 
