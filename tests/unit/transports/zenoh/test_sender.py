@@ -295,6 +295,7 @@ def test_publishers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_remembered_of_flows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "_ROUTES", 10)
+    monkeypatch.setattr("streamer.uprotocol.cache._ENTRIES", 10)
     session: Any = CountingSession()
     publishers = Publishers(session, "gateway", threading.Lock())
     for number in range(100):
