@@ -121,31 +121,14 @@ def _syntax(text: str, exc: yaml.MarkedYAMLError) -> Mistake:
     here = text[mark.index : mark.index + 1]
     if here == "\t":
         message = "a tab; expected spaces for indentation"
-    elif exc.context == "while scanning an alias":
-        message = 'not valid YAML: a * begins an alias; expected "*" in quotes for everyone'
-    elif "undefined alias" in problem:
-        message = "not valid YAML: an alias without an anchor; expected text that begins with * in quotes"
+    elif exc.context == "while scanning an alias" or "undefined alias" in problem:
+        message = "not valid YAML: a * begins an alias; expected quotes around text with a *"
     elif "single document" in (exc.context or ""):
         message = "a second document; expected one"
     elif here == "{" and text[mark.index - 1 : mark.index] == "$":
         message = "not valid YAML: expected quotes around ${...} inside { } and [ ]"
     elif is_secret_line(line):
         message = "not valid YAML (the text is withheld)"
-    elif problem == "mapping values are not allowed here":  # PyYAML finds it at the next colon, often a line late
-        message = (
-            "not valid YAML: a colon too many; is a colon or the space behind it missing above, are quotes missing around "
-            "text with a colon, or is this line indented further than its neighbours?"
-        )
-    elif "<document start>" in problem:
-        message = "not valid YAML: it cannot follow what stands before; is a colon missing there, or is that indented?"
-    elif "<block end>" in problem:
-        message = (
-            "not valid YAML: it cannot follow what stands before; expected the indentation of its neighbours, and quotes "
-            "around the whole of a text"
-        )
-    elif exc.context_mark is not None and problem.startswith("expected ',' or "):
-        begin = f"{exc.context_mark.line + 1}:{exc.context_mark.column + 1}"
-        message = f"not valid YAML: {problem.partition(', but')[0]} to end what begins at {begin}"
     else:
         message = f"not valid YAML: {exc.context + ', ' if exc.context else ''}{problem}"
         message = _QUOTED.sub(_of_the_parser, message)
