@@ -1,7 +1,7 @@
 """``streamer init``: asks for role, authorities and addresses, and writes a configuration that ``streamer check`` passes.
 
 Each answer is checked by `streamer.config.load` in a file with all answers so far. After an invalid answer, the error is
-printed and the question repeated. `init` never asks for a password, only for the file that contains it.
+printed and the question repeated. `init` asks for what the roles differ in; everything else is a key of the file.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from streamer.config.load import ConfigError, load_text, warnings
-from streamer.tools.init_file import LISTEN, ROLES, Answers, Device, has_off_vehicle_topics, lines
+from streamer.tools.init_file import LISTEN, ROLES, Answers, Device, lines
 from streamer.tools.text import complain
 
 _MODE = 0o640
@@ -86,17 +86,6 @@ def _device(answers: Answers, text: str) -> Answers:
     return replace(answers, devices=(*answers.devices, device))
 
 
-def _off_vehicle(answers: Answers, text: str) -> Answers:
-    known = sorted({each.authority for each in answers.devices if each.is_mqtt})
-    if text not in known:
-        raise ValueError(f"expected a device with a broker: {', '.join(known)}")
-    return replace(answers, off_vehicle=(*answers.off_vehicle, text))
-
-
-def _has_choice_of_topics(answers: Answers) -> bool:
-    return not has_off_vehicle_topics(answers) and any(each.is_mqtt for each in answers.devices)
-
-
 def _cloud(answers: Answers, text: str) -> Answers:
     cloud = _network(answers, text, _CLOUD)
     if not cloud.is_mqtt:
@@ -134,14 +123,6 @@ QUESTIONS = (
         trial=_trial_device,
     ),
     Question(
-        "--off-vehicle",
-        "a device whose broker has off-vehicle topics, such as another gateway's; the others have in-vehicle ones",
-        _off_vehicle,
-        wanted=_has_choice_of_topics,
-        metavar="AUTHORITY",
-        repeats=True,
-    ),
-    Question(
         "--cloud",
         f"who is reached through which broker in the cloud: {_CLOUD}",
         _cloud,
@@ -150,8 +131,6 @@ QUESTIONS = (
         metavar="AUTHORITY=BROKER",
         trial=lambda answers: "cloud=mqtt://127.0.0.1:1883",
     ),
-    Question("--user", "user name at the brokers", _field("user"), lambda answers: answers.has("mqtt"), metavar="NAME"),
-    Question("--password-file", "file with the password", _field("password_file"), lambda answers: bool(answers.user)),
     Question(
         "--ca-file",
         "file of the certificate authorities of the brokers; without it the system's",
@@ -171,12 +150,6 @@ QUESTIONS = (
         lambda answers: bool(answers.cert_file),
         lambda answers: None,
     ),
-    Question(
-        "--zenoh-config",
-        "configuration file of Zenoh, for TLS and access control",
-        _field("zenoh_config"),
-        lambda answers: not all(each.is_mqtt for each in answers.networks),
-    ),
     Question("--journal", "file that keeps what is queued", _field("journal"), default=lambda answers: answers.journal),
     Question(
         "--metrics",
@@ -192,7 +165,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     """Add the command to the command line."""
     text = "Ask for role, authorities and addresses, and write a commented configuration file that passes check."
     more = "Values that are given as options are not asked for."
-    # Without abbreviations: --password must not mean --password-file, whose value would then be a password.
+    # Without abbreviations: another version may have more options.
     init = commands.add_parser("init", help=text, description=f"{text} {more}", allow_abbrev=False)
     init.set_defaults(command=_init, wrong_usage=init.error)
     for each in QUESTIONS:

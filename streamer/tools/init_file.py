@@ -57,13 +57,9 @@ class Answers:
     authority: str
     devices: tuple[Device, ...] = ()
     cloud: Device | None = None
-    off_vehicle: tuple[str, ...] = ()
-    user: str = ""
-    password_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
-    zenoh_config: str = ""
     journal: str = "/var/lib/streamer/journal.db"
     metrics: str = "127.0.0.1:9464"
 
@@ -133,29 +129,20 @@ def _endpoint(answers: Answers, device: Device, name: str) -> Iterator[str]:
     yield f"    transport: {'mqtt5' if device.is_mqtt else 'zenoh'}"
     yield f"    authorities: [{_text(device.authority)}]"
     yield "    options:"
-    options = _mqtt(answers, device, name) if device.is_mqtt else _zenoh(answers, device)
+    options = _mqtt(answers, device, name) if device.is_mqtt else _zenoh(device)
     yield from (f"      {line}" for line in options)
-
-
-def has_off_vehicle_topics(answers: Answers) -> bool:
-    """Whether the brokers of all devices have off-vehicle topics: each device finds the others there."""
-    return answers.role == "device-proxy-router"
 
 
 def _mqtt(answers: Answers, device: Device, name: str) -> Iterator[str]:
     broker = device.addresses[0]
     yield f"broker: {_text(broker)}"
-    if device is answers.cloud or has_off_vehicle_topics(answers) or device.authority in answers.off_vehicle:
+    if device is answers.cloud or answers.role == "device-proxy-router":
         yield "topics: off-vehicle    # source and sink authority: one broker serves any number of devices"
     else:
         yield "topics: in-vehicle     # one MQTT topic for each uProtocol topic"
     yield "# The broker keeps messages for this client while the streamer is down."
     several = sum(each.is_mqtt for each in answers.networks) > 1
     yield f"client_id: {_text(f'{answers.authority}-{name}' if several else answers.authority)}"
-    if answers.user:
-        yield f"username: {_text(answers.user)}"
-    if answers.password_file:
-        yield f"password_file: {_text(answers.password_file)}"
     tls = {"ca_file": answers.ca_file, "cert_file": answers.cert_file, "key_file": answers.key_file}
     if not answers.key_file:
         tls.pop("cert_file")
@@ -165,16 +152,13 @@ def _mqtt(answers: Answers, device: Device, name: str) -> Iterator[str]:
     yield "max_packet_bytes: 262144"
 
 
-def _zenoh(answers: Answers, device: Device) -> Iterator[str]:
+def _zenoh(device: Device) -> Iterator[str]:
     listen = [each.removeprefix(LISTEN) for each in device.addresses if each.startswith(LISTEN)]
     connect = [each for each in device.addresses if not each.startswith(LISTEN)]
     if listen:
         yield f"listen: [{', '.join(map(_text, listen))}]     # uEntities connect to us"
     if connect:
         yield f"connect: [{', '.join(map(_text, connect))}]    # we connect, and keep trying"
-    if answers.zenoh_config:
-        yield "# Zenoh's own file: TLS, and which certificate may speak for whom (deploy/container/zenoh.json5)."
-        yield f"config_file: {_text(answers.zenoh_config)}"
     yield "max_message_bytes: 262144"
     yield "receive_buffer: 100    # messages that may wait for the streamer, per subscription"
 
