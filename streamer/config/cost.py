@@ -34,13 +34,13 @@ def memory_hint(config: Config, allowed: Mapping[str, int]) -> Iterator[str]:
         yield f"memory: bounds add up to {_shown(needed)}B, and {name} allows {_shown(limit)}B: lower them, or raise that"
 
 
-def memory_bytes(config: Config) -> int:
-    """Return what the bounds on memory add up to, with the process and messages of 1 KiB where their size counts."""
+def memory_bytes(config: Config, message_bytes: int = _MESSAGE_BYTES) -> int:
+    """Return what the bounds on memory add up to, with the process, and messages of this size where it counts."""
     journal = config.journal
     size = _PROCESS_BYTES + config.remember.ids * _ID_BYTES
     size += sum(_queue_bytes(route.queue_policy, journal is not None) for route in config.routes)
     for options in (endpoint.options for endpoint in config.endpoints.values()):
-        size += options.receive_bytes(_MESSAGE_BYTES) + _MISROUTED_BYTES + _FLOWS_BYTES + 2 * config.dead_letter.queue.bytes
+        size += options.receive_bytes(message_bytes) + _MISROUTED_BYTES + _FLOWS_BYTES + 2 * config.dead_letter.queue.bytes
         size += _UNCONFIRMED_BYTES if journal is None and options.longest_unconfirmed_s else 0
     size += 0 if journal is None else journal.memory
     if config.usubscription is not None and config.usubscription.external is None:

@@ -8,12 +8,14 @@ algorithm. Beside the streamer stands a raw loop, which maps each message, and l
 
 import argparse
 import asyncio
+import json
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import mqtt5
@@ -31,7 +33,7 @@ from tests.bench.forms import NAMES, Child, say, streamers
 from tests.bench.packets import Packets, puback
 from tests.bench.run import Streamer, configuration
 from tests.brokers import BrokerProcess, Mosquitto, Rumqttd
-from tests.ports import free_port
+from tests.ports import HOST, free_port
 from tests.zenoh_peers import open_peer, put
 
 TTL_MS = 10_000
@@ -166,11 +168,38 @@ async def raw(port: int, endpoint: str) -> None:
     await asyncio.Event().wait()
 
 
+def rust(directory: Path, port: int, endpoint: str) -> str:
+    """Write the configuration of up-streamer-rust, and return its path."""
+    zenoh_ends, mqtt_ends = (
+        [{"authority": own, "endpoint": own, "forwarding": [other]}] for own, other in (("veh1", "cloud"), ("cloud", "veh1"))
+    )
+    mqtt = {"hostname": HOST, "port": port, "username": "", "session_expiry_interval": 60}
+    mqtt |= {"max_buffered_messages": 100, "max_subscriptions": 100}
+    peer = {"mode": "peer", "connect": {"endpoints": [endpoint]}, "scouting": {"multicast": {"enabled": False}}}
+    paths = [str(directory / f"{name}.json5") for name in ("subscriptions", "zenoh", "mqtt", "streamer")]
+    whole = {
+        "up_streamer_config": {"message_queue_size": 10_000},
+        "streamer_uuri": {"authority": "gateway", "ue_id": 78, "ue_version_major": 1},
+        "usubscription_config": {"mode": "static_file", "file_path": paths[0]},
+        "transports": {
+            "zenoh": {"config_file": paths[1], "endpoints": zenoh_ends},
+            "mqtt": {"config_file": paths[2], "endpoints": mqtt_ends},
+        },
+    }
+    for path, content in zip(paths, ({}, peer, mqtt, whole), strict=True):
+        Path(path).write_text(json.dumps(content))
+    return paths[-1]
+
+
 @contextmanager
 def subject(name: str, port: int, endpoint: str) -> Iterator[None]:
-    """The raw loop or a streamer, between the broker and the Zenoh peer."""
+    """The raw loop or a streamer, between the broker and the Zenoh peer. Another name is the program of up-streamer-rust."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        if name == "raw":
+        if "/" in name:
+            child = Child("--config", rust(Path(directory), port, endpoint), program=name)
+            while "READY" not in child.line():
+                continue
+        elif name == "raw":
             child = Child("tests.bench.calls", "--raw", "--port", str(port), "--endpoint", endpoint)
             child.line()
         else:
@@ -203,6 +232,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="calls of each round")
     parser.add_argument("--only", nargs="+", choices=BROKERS, default=list(BROKERS), help="these brokers")
+    parser.add_argument("--rust", nargs=1, default=[], help="the program configurable-streamer, with its mode OffVehicle")
     parser.add_argument("--raw", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--endpoint", help=argparse.SUPPRESS)
@@ -214,8 +244,8 @@ def main() -> None:
     for _ in range(a.rounds):
         for broker in a.only:
             for way in WAYS:
-                for name in ("raw", *streamers()):
-                    say(f"{broker}, {way}, {NAMES[name]}")
+                for name in ("raw", *a.rust, *streamers()):
+                    say(f"{broker}, {way}, {NAMES.get(name, name)}")
                     for pace, took_ms in uvloop.run(measured(name, way, BROKERS[broker], a.count)).items():
                         found.setdefault((broker, way, pace, name), []).append(took_ms)
     header = ["broker", "caller → service", "calls", "subject", "p50 ms", "p99 ms"]
@@ -224,7 +254,7 @@ def main() -> None:
             broker,
             " → ".join(WAYS[way]),
             pace,
-            NAMES[name],
+            NAMES.get(name, "Rust"),
             *(spread([percentile(each, p) for each in runs]) for p in (50, 99)),
         ]
         for (broker, way, pace, name), runs in sorted(found.items())

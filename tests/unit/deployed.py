@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from streamer.config import cost
 from streamer.config.models import Config
 
 ROOT = Path(__file__).parents[2]
@@ -51,23 +52,6 @@ MIB = 1 << 20
 
 
 def memory_bytes(config: Config) -> int:
-    """What may be in memory: the formula of docs/bounds.md, with four subscriptions on each Zenoh endpoint."""
-    assert config.journal is not None
-    assert config.trace is None
-    queues = [route.queue_policy.queue for route in config.routes]
-    total = 70_000_000 + config.journal.memory + config.remember.ids * 100
-    total += sum(queue.bytes + 600 * queue.messages * queue.stalled_factor for queue in queues)
-    total += len(config.endpoints) * (16 * MIB + 2 * config.dead_letter.queue.bytes + 30 * MIB)
-    if config.usubscription is not None and config.usubscription.external is None:
-        total += 128 * MIB
-    if config.utwin is not None:
-        total += config.utwin.max_bytes
-    if config.pair is not None:
-        total += 128 * MIB
-    for endpoint in config.endpoints.values():
-        options = endpoint.options
-        if endpoint.transport == "mqtt5":
-            total += options.receive_excess_bytes + 2 * options.max_packet_bytes + 64 * MIB
-        else:
-            total += 16 * MIB + (256 + 4 * options.receive_buffer) * options.max_message_bytes
-    return total
+    """What may be in memory, with the largest messages that its Zenoh endpoints accept."""
+    sizes = [each.options.max_message_bytes for each in config.endpoints.values() if each.transport == "zenoh"]
+    return cost.memory_bytes(config, max(sizes, default=0))
