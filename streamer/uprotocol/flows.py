@@ -22,10 +22,11 @@ def _source_of(flow: Attributes) -> UUri:
 
 
 class Flows(BySource[Attributes, Attributes]):
-    """Maps equal attributes to one object, whose slots may be used."""
+    """Maps equal attributes to one object, whose slots may be used. ``forgotten``: how many had to go for others."""
 
     def __init__(self) -> None:
         super().__init__(_source_of)
+        self.forgotten = 0
 
     def of(self, attributes: Attributes) -> Attributes:
         """Return the flow of a message with these attributes."""
@@ -55,4 +56,5 @@ class Flows(BySource[Attributes, Attributes]):
     def _dropped(self, keys: Iterable[Attributes]) -> None:
         super()._dropped(keys)
         for flow in keys:
+            self.forgotten += 1
             flow.flows = flow.listeners = flow.resolved = flow.canonical = None

@@ -111,6 +111,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         return complain(reason_of(exc), EX_IOERR)
     differences = compared(old, new, found, Side(old, known))
     failing = differences.failing(arguments.fail_on)
+    made = not found.is_real
     is_sample = bool(found.cut) and arguments.fail_on != [_NONE]
     if arguments.as_json:
         document_out({"fingerprint": fingerprint(new), **_document(arguments, differences, found), "failed_on": failing})
@@ -122,7 +123,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         if failing:
             complain(f"fails on {', '.join(failing)}", 1)
         if is_sample:
-            complain(f"not all was judged: {found.cut}. Judge those that run: --traces DIR or --running", 1)
+            complain(f"not all was judged: {found.cut}. Judge those that run: --traces DIR{' or --running' * made}", 1)
     return found.status or (1 if failing or is_sample else 0)
 
 

@@ -70,8 +70,9 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
         from streamer.features.judge.command_known_flows import flows_of_daemon  # noqa: PLC0415
 
         daemon = daemon_of(arguments, configs[0])
-        flows = flows_of_daemon(daemon)
-        return Found(flows, f"the {_flows(len(flows))} that the daemon at {daemon.named} knows", is_real=True)
+        flows, forgotten = flows_of_daemon(daemon)
+        cut = f"the daemon had to forget a flow for another {forgotten} times since its start" if forgotten else ""
+        return Found(flows, f"the {_flows(len(flows))} that the daemon at {daemon.named} knows", is_real=True, cut=cut)
     made = representatives(*configs)
     more = ", of which there are more" if made.has_more else ""
     about = " of patterns that differ" if len(configs) > 1 else ""

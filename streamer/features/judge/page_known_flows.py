@@ -133,4 +133,5 @@ class KnownFlowPages:
             "next": page.next,
             "total": page.total,
         }
-        return web.json_response(answer | {"since": as_moment(self._running.started_ms)})
+        forgotten = sum(ingress.flows.forgotten for name, ingress in router.ingresses.items() if name != LOCAL_ENDPOINT)
+        return web.json_response(answer | {"since": as_moment(self._running.started_ms), "forgotten": forgotten})

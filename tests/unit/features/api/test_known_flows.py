@@ -95,11 +95,23 @@ async def test_the_page_has_each_flow_on_one_page_and_the_command_reads_all(tmp_
                 break
         assert [len(page) for page in pages] == [3, 3, 2]
         daemon = DaemonAddress(served.url, "here", lambda: None)
-        at_once = await asyncio.to_thread(flows_of_daemon, daemon)
+        at_once, forgotten = await asyncio.to_thread(flows_of_daemon, daemon)
+    assert forgotten == 0
     rates = {flow.messages_per_day for flow in at_once}
     assert 0.0 not in rates
     without = [flow._replace(messages_per_day=0.0) for flow in at_once]
     assert without == [flow._replace(messages_per_day=0.0) for page in pages for flow in page]
+
+
+async def test_the_command_says_when_the_daemon_has_forgotten_flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamer.uprotocol.cache._ENTRIES", 3)
+    async with running(tmp_path) as served:
+        now_ms = served.daemon.router.clock.wall_ms()
+        served.arrive("vehicle", *(publish(now_ms, SPEED._replace(ue_id=each), b"") for each in range(1, 12)))
+        daemon = DaemonAddress(served.url, "here", lambda: None)
+        flows, forgotten = await asyncio.to_thread(flows_of_daemon, daemon)
+    assert len(flows) <= 6
+    assert forgotten >= 5
 
 
 async def test_an_unknown_parameter_of_the_page_is_refused(tmp_path: Path) -> None:
