@@ -62,6 +62,9 @@ _RECOVER_AGAIN_S = 0.5
 _EXTENDS_EVERY_S = 1.0
 _EXTENSION_US = 60_000_000  # how much longer systemd waits for the start, from each notification
 _CLOSE_JOURNAL_S = 5.0
+CLOSING_S = 40.0
+"""How much longer than ``shutdown.drain_s`` a stop may take: what unit, container and chart allow."""
+
 _HAND_OVER_S = 5.0
 """How long the drain takes if another streamer goes on at once: time for confirmations of what was sent."""
 
@@ -594,7 +597,8 @@ class Daemon:
 
     async def _drain(self) -> int:
         # One that starts anew in this process is not stopping for systemd, which would end it.
-        systemd.notify(*(() if self._must_restart else ("STOPPING=1",)), "STATUS=draining")
+        longest_us = f"EXTEND_TIMEOUT_USEC={int((self.config.shutdown.drain_s + CLOSING_S) * 1_000_000)}"
+        systemd.notify(*(() if self._must_restart else ("STOPPING=1", longest_us)), "STATUS=draining")
         drain = Drain(self.router)
         hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
         drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s

@@ -197,8 +197,8 @@ def subject(name: str, port: int, endpoint: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         if "/" in name:
             child = Child("--config", rust(Path(directory), port, endpoint), program=name)
-            while "READY" not in child.line():
-                continue
+            if not any("READY" in line for line in iter(child.line, "")):
+                raise RuntimeError(f"{name} does not start")
         elif name == "raw":
             child = Child("tests.bench.calls", "--raw", "--port", str(port), "--endpoint", endpoint)
             child.line()

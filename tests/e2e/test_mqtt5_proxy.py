@@ -13,17 +13,14 @@ from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
 from tests.brokers import Mosquitto, TlsFiles
 from tests.certificates import write_certificates
-from tests.e2e.mqtt_connection import connected
-from tests.e2e.mqtt_messages import TOPIC, numbered, texts
+from tests.e2e.mqtt_connection import connected, exchanged
 from tests.fault.proxy import Proxy
 from tests.http_proxy import HttpProxyServer
-from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint, FakeBroker
 from tests.ports import HOST, free_port
 from tests.waiting import until
 
 SECRET = "s3cret"
-COUNT = 2000
 
 
 def credentials(folder: Path, text: str = f"gateway:{SECRET}") -> Path:
@@ -40,20 +37,11 @@ async def test_messages_cross_a_proxy_that_wants_credentials(
     write_certificates(tmp_path)
     files = TlsFiles(tmp_path / "ca.pem", tmp_path / "server.pem", tmp_path / "server.key", require_certificate=False)
     tls: dict[str, Any] = {"tls": {"ca_file": tmp_path / "ca.pem"}} if secure else {}
-    inbox = RecordingListener()
     with Mosquitto(tls=files if secure else None) as server:
         async with HttpProxyServer(f"gateway:{SECRET}") as proxy:
             proxy.writes_single_bytes = True
             through = {"proxy": proxy.url, "proxy_credentials_file": credentials(tmp_path), **tls}
-            endpoint, car = Endpoint(server.url, **through), Endpoint(server.url, "veh1", **tls)
-            async with endpoint.running(), car.running():
-                await endpoint.transport.register_listener(TOPIC, None, inbox)
-                await endpoint.up()
-                await car.up()
-                car.submit(numbered(COUNT))
-                endpoint.submit(numbered(COUNT))
-                await until(lambda: len(inbox.received) == len(endpoint.confirmed) == COUNT, "all messages")
-    assert inbox.payloads == endpoint.confirmed == texts(COUNT)
+            await exchanged(Endpoint(server.url, **through), Endpoint(server.url, "veh1", **tls))
     assert proxy.heads[0].startswith(f"CONNECT {HOST}:{server.port} HTTP/1.1\r\nHost: {HOST}:{server.port}\r\n".encode())
     assert SECRET not in caplog.text
 

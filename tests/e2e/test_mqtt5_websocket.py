@@ -18,15 +18,13 @@ from streamer.transports.mqtt5.probe import try_broker
 from streamer.transports.probe import Answer, Verdict
 from tests.brokers import Mosquitto, any_broker
 from tests.certificates import write_certificates
-from tests.e2e.mqtt_messages import TOPIC, numbered, texts
+from tests.e2e.mqtt_connection import exchanged
 from tests.http_proxy import HttpProxyServer
-from tests.listeners import RecordingListener
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST, free_port
 from tests.waiting import until
 from tests.websocket_server import WebSocketServer
 
-COUNT = 2000
 SECRET = "s3cret"
 
 
@@ -35,19 +33,6 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     return context
-
-
-async def exchanged(endpoint: Endpoint, car: Endpoint) -> None:
-    """Messages cross in both directions."""
-    inbox = RecordingListener()
-    async with endpoint.running(), car.running():
-        await endpoint.transport.register_listener(TOPIC, None, inbox)
-        await endpoint.up()
-        await car.up()
-        car.submit(numbered(COUNT))
-        endpoint.submit(numbered(COUNT))
-        await until(lambda: len(inbox.received) == len(endpoint.confirmed) == COUNT, "all messages")
-    assert inbox.payloads == endpoint.confirmed == texts(COUNT)
 
 
 @pytest.mark.parametrize("pieces", [(), (1, 2, 3, 5, 100_000), (7,)], ids=["by read", "mixed", "small"])

@@ -13,14 +13,11 @@ from streamer.config.exposure import exposures
 from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config, ShutdownConfig
+from streamer.daemon import CLOSING_S
 from streamer.main import _parser
 from streamer.tools.text import DEFAULT_CONFIG
 from streamer.transports.zenoh.options import session_config
 from tests.unit.deployed import MIB, ROOT, coming_version, dockerfile, instruction, memory_bytes, project, unit
-
-DRAIN_S = ShutdownConfig().drain_s
-CLOSING_S = 30  # as in docs/operations.md, Stop: 15 s, and more with traces and a push
-
 
 SERVICE = unit()["Service"]
 
@@ -44,8 +41,13 @@ def test_systemd_watches_with_time_enough_for_a_slow_tick() -> None:
     assert 10 <= int(SERVICE["WatchdogSec"]) <= 60
 
 
-def test_systemd_waits_for_the_drain_and_for_the_links() -> None:
-    assert int(SERVICE["TimeoutStopSec"]) > DRAIN_S + CLOSING_S
+def test_systemd_docker_and_kubernetes_give_a_stop_the_time_that_it_may_take() -> None:
+    chart = (ROOT / "deploy/helm/ustreamer/templates/_helpers.tpl").read_text()
+    grace = compose()["services"]["streamer"]["stop_grace_period"].removesuffix("s")
+    image = re.findall(r"--stop-timeout (\d+)", (ROOT / "Dockerfile").read_text())
+    assert {int(text) for text in (SERVICE["TimeoutStopSec"], grace, *image)} == {ShutdownConfig().drain_s + CLOSING_S}
+    assert re.findall(r"default \(add \$drain (\d+)\)", chart) == [f"{CLOSING_S:g}"]
+    assert f"`drain_s` and {CLOSING_S:g} s more" in (ROOT / "docs/operations.md").read_text()
 
 
 def test_a_bad_configuration_is_not_started_again_and_a_crash_is() -> None:
@@ -198,12 +200,6 @@ def test_only_what_the_image_needs_is_sent_to_the_builder() -> None:
     assert all((ROOT / name).exists() for name in kept)
 
 
-def test_compose_waits_for_the_drain_and_for_the_links() -> None:
-    grace = re.fullmatch(r"(\d+)s", compose()["services"]["streamer"]["stop_grace_period"])
-    assert grace is not None
-    assert int(grace[1]) > DRAIN_S + CLOSING_S
-
-
 def test_compose_starts_the_streamer_without_rights() -> None:
     streamer = compose()["services"]["streamer"]
     assert streamer["read_only"] is True
@@ -346,18 +342,10 @@ def test_the_containers_of_a_pair_share_a_key_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
-def test_a_role_says_how_much_memory_its_bounds_allow(role: Path) -> None:
+def test_a_role_says_how_much_memory_its_bounds_allow_and_is_not_open_to_the_network(role: Path) -> None:
     (said,) = re.findall(r"add up to (\d+) MiB at most", role.read_text())
     assert int(said) == round(memory_bytes(load(role, {})) / MIB)
-
-
-@pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
-def test_nothing_in_a_role_is_open_to_the_network(role: Path) -> None:
     assert list(exposures(load(role, {}))) == []
-
-
-def test_the_service_has_a_bound_of_memory() -> None:
-    assert SERVICE["MemoryMax"] == "1G"
 
 
 # the Debian package

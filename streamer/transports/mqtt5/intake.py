@@ -101,9 +101,6 @@ class PacketIntake:
                     continue
                 try:
                     packet = publish.read(frame, max_header_bytes)
-                    if packet.has_alias:  # our CONNECT allows none [MQTT-3.1.2-26]
-                        detail = "a topic alias, which was not asked for"
-                        raise ProtocolError(DisconnectReasonCode.TOPIC_ALIAS_INVALID, detail)
                     message = decoder.decode(packet)
                 except ProtocolError as exc:
                     raise self._broken(str(exc), exc.reason) from None

@@ -35,12 +35,11 @@ _TOKEN = b"\x26\x00\x0210"
 
 
 class Publish:
-    """A decoded PUBLISH packet. ``packet_id`` is None with QoS 0; ``has_alias``: there is a topic alias."""
+    """A decoded PUBLISH packet. ``packet_id`` is None with QoS 0."""
 
     def __init__(self, topic: str, packet_id: int | None, payload: bytes) -> None:
         self.topic = topic
         self.packet_id = packet_id
-        self.has_alias = False
         self.payload = payload
         self.user_properties: list[tuple[str, str]] = []
         self.content_type: str | None = None
@@ -165,10 +164,9 @@ def _add_properties(packet: Publish, frame: bytes, at: int, end: int, with_token
             elif kind == _RESPONSE_TOPIC:
                 frame[at + 3 : after].decode()
             elif kind == _TOPIC_ALIAS:
-                if frame[at + 1 : after] == b"\0\0":
-                    raise ProtocolError(DisconnectReasonCode.TOPIC_ALIAS_INVALID, "topic alias 0")
-                packet.has_alias = True
+                detail = "a topic alias: our CONNECT allows none"  # [MQTT-3.1.2-26]
+                raise ProtocolError(DisconnectReasonCode.TOPIC_ALIAS_INVALID, detail)
         at = after
-    if not packet.topic and not packet.has_alias:  # MQTT 5, 3.3.2.3.4
+    if not packet.topic:  # MQTT 5, 3.3.2.3.4
         raise ProtocolError(DisconnectReasonCode.PROTOCOL_ERROR, "neither a topic nor a topic alias")
     return at

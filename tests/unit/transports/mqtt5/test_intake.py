@@ -243,40 +243,21 @@ def test_message_of_another_is_malformed_however_large() -> None:
     assert ([each.reason for each in harness.events.malformed], harness.intake.refused) == ([Malformed.SIZE], [])
 
 
-@pytest.mark.parametrize("topic", [b"", b"x"], ids=["alone", "with a topic"])
-@pytest.mark.parametrize("alias", [0, 1, 0xFFFF])
-@pytest.mark.parametrize("first", [b"\x30", b"\x32"], ids=["QoS 0", "QoS 1"])
-def test_a_topic_alias_ends_the_connection_with_its_code_because_none_are_allowed(
-    first: bytes, alias: int, topic: bytes
-) -> None:
-    harness = IntakeHarness()
-    body = (
-        len(topic).to_bytes(2, "big")
-        + topic
-        + (b"\0\7" if first == b"\x32" else b"")
-        + b"\x03\x23"
-        + alias.to_bytes(2, "big")
-    )
-    with pytest.raises(ProtocolError) as caught:
-        harness.take(harness.publish(b"a", 1), first + bytes([len(body)]) + body, harness.publish(b"b", 2))
-    assert caught.value.reason == 0x94
-    assert harness.payloads == [b"a"]
-    assert [each.packet_id for each in harness.session.unacknowledged] == [1]  # the broker sends the other one again
-    assert harness.events.packets == len(harness.messages) + len(harness.events.malformed) == 2
+FORBIDDEN = [(topic, b"", 0x81) for topic in (b"a\0b", b"\0", b"a/+", b"#", b"a\xff", b"\xed\xa0\x80")]
+ALIASES = [(topic, b"\x23" + alias, 0x94) for topic in (b"", b"x") for alias in (b"\0\0", b"\0\1", b"\xff\xff")]
 
 
-@pytest.mark.parametrize(
-    ("topic", "code"),
-    [(b"", 0x82), (b"a\0b", 0x81), (b"\0", 0x81), (b"a/+", 0x81), (b"#", 0x81), (b"a\xff", 0x81), (b"\xed\xa0\x80", 0x81)],
-    ids=["empty", "NUL", "only NUL", "+", "#", "no UTF-8", "surrogate"],
-)
+@pytest.mark.parametrize(("topic", "properties", "code"), [(b"", b"", 0x82), *FORBIDDEN, *ALIASES])
 @pytest.mark.parametrize("size", [0, 100_000], ids=["small", "too large"])
 @pytest.mark.parametrize("first", [0x30, 0x32], ids=["QoS 0", "QoS 1"])
-def test_a_topic_that_mqtt_forbids_ends_the_connection_with_its_code(first: int, size: int, topic: bytes, code: int) -> None:
+def test_a_topic_or_an_alias_that_no_broker_may_send_ends_the_connection_with_its_code(
+    first: int, size: int, topic: bytes, properties: bytes, code: int
+) -> None:
     harness = IntakeHarness(max_packet_bytes=70_000)
-    body = len(topic).to_bytes(2, "big") + topic + (b"\0\7" if first == 0x32 else b"") + b"\0" + bytes(size)
+    body = len(topic).to_bytes(2, "big") + topic + (b"\0\7" if first == 0x32 else b"")
+    body += bytes([len(properties)]) + properties + bytes(size)
     whole = bytes([first]) + as_variable_int(len(body)) + body
-    cut, error = FrameReader(70_000).feed(harness.publish(b"a", 1) + whole)
+    cut, error = FrameReader(70_000).feed(harness.publish(b"a", 1) + whole + harness.publish(b"b", 2))
     assert error is None
     with pytest.raises(ProtocolError) as caught:
         harness.take(*cut)

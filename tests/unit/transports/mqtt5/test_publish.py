@@ -28,7 +28,6 @@ EVERYTHING, ASCII = (
         correlation_data=b"c",
         message_expiry_interval=0x1234,
         subscription_ids=[number, 1],
-        topic_alias=5,
         user_properties=[("k", text + text), ("key", "value")],
     ).write()
     for text, number in (("\u00e4", 300), ("t", 3))
