@@ -2,7 +2,7 @@
 
 from typing import Any, TypeVar
 
-from streamer.transports.base import Settings
+from streamer.plugins import Settings
 
 S = TypeVar("S", bound=Settings)
 

@@ -15,7 +15,7 @@ from streamer.config.checks import nearest
 from streamer.config.models import POLICY_KEYS, Config, QueuePolicy, RouteConfig
 from streamer.config.permissions import load_verifier
 from streamer.config.secrets import WITHHELD, is_plain_key
-from streamer.transports.base import Settings
+from streamer.plugins import Settings
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
 

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from streamer.transports.base import Settings
+from streamer.plugins import Settings
 from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
 

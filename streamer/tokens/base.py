@@ -8,7 +8,9 @@ and lists of revoked tokens.
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from streamer.plugins import Settings
 
 GRACE_S = 60.0
 """How many seconds the last keys count while they cannot be read again. After that no token is valid until they can."""
@@ -30,7 +32,7 @@ class Grant(NamedTuple):
     authority: str | None = None
 
 
-class VerifierOptions(BaseModel):
+class VerifierOptions(Settings):
     """The base of every verifier's ``Options``: ``permissions.tap.options`` in the configuration file.
 
     Validation errors do not contain values, which may be keys.

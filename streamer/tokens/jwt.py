@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jwt
 from jwt.types import Options
@@ -75,7 +75,7 @@ class JwtOptions(VerifierOptions):
     """A value that the claim `aud` has to have."""
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = ["RS256", "PS256", "ES256", "EdDSA"]
     """The signature algorithms that count."""
-    leeway_s: Annotated[float, Field(ge=0, le=300)] = 30
+    leeway_s: ClassVar[float] = 30
     """How far the issuer's clock may be from ours."""
     scope_claim: Annotated[str, Field(min_length=1)] = "scope"
     """The claim with the uPA URIs that the token is for: a list, or one text with spaces in between."""

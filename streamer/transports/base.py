@@ -19,9 +19,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from streamer.clock import SystemClock
+from streamer.plugins import Settings
 from streamer.transports.certificates import CertificateFile as CertificateFile  # noqa: PLC0414
 from streamer.transports.certificates import CertificateRole as CertificateRole  # noqa: PLC0414
 from streamer.transports.claims import Claim
@@ -130,37 +131,6 @@ LONGEST_S = 30 * 86_400
 
 BACKLOG_BYTES = 16 * 1024 * 1024
 """The bound on received messages that are in no queue yet, before a transport is paused (`delivery.inbound.receiving`)."""
-
-
-class Settings(BaseModel):
-    """A mapping of the configuration file. Its class variables are earlier keys whose value is a constant now.
-
-    A file that still has such a key is accepted if it gives the constant itself, or the default of a key that was replaced;
-    every other value is refused as an unknown key, with a text that names the constant or the key in its place.
-    """
-
-    @classmethod
-    def replaced(cls) -> Mapping[str, tuple[Any, str]]:
-        """Return the earlier keys that another key has replaced, with their default and that key."""
-        return {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_constants(cls, raw: Any) -> Any:
-        """Leave out the earlier keys that say what is so anyway."""
-        if not isinstance(raw, Mapping) or cls.__class_vars__.isdisjoint(raw):
-            return raw
-        return {key: value for key, value in raw.items() if not cls.is_constant(key, value)}
-
-    @classmethod
-    def is_constant(cls, key: str, value: Any) -> bool:
-        """Return whether a key is an earlier one, with the value that is its constant."""
-        if key not in cls.__class_vars__ or key in cls.model_fields:
-            return False
-        constant = cls.replaced().get(key, (getattr(cls, key),))[0]
-        if isinstance(constant, BaseModel) and isinstance(value, Mapping):
-            return constant.model_dump() | dict(value) == constant.model_dump()
-        return bool(value == constant) and isinstance(value, bool) == isinstance(constant, bool)
 
 
 class ListenerOptions(BaseModel):

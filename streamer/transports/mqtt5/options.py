@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 from streamer.files import digest, read_file
+from streamer.plugins import Settings
 from streamer.transports.addresses import is_loopback
-from streamer.transports.base import LONGEST_S, Settings, WireOptions
+from streamer.transports.base import LONGEST_S, WireOptions
 from streamer.transports.certificates import CertificateFile, CertificateRole, valid_until_s
 from streamer.transports.claims import Claim
 from streamer.transports.errors import ConfigurationError

@@ -19,6 +19,8 @@ MINIMAL: dict[str, Any] = {
     "routes": [{"from": "vehicle", "to": "cloud"}],
 }
 
+TAP = {"verifier": "jwt", "options": {"jwks_file": "/k", "issuer": "i", "audience": "a", "leeway_s": 60}}
+
 
 def of_cloud(options: dict[str, Any]) -> dict[str, Any]:
     """Endpoints whose MQTT one has these options."""
@@ -61,6 +63,7 @@ def test_a_file_that_gives_the_constant_is_accepted(sections: dict[str, Any], mo
         ({"usubscription": {"page": 5}}, "usubscription.page", "1000"),
         (of_cloud({"max_token_bytes": 9}), "endpoints.cloud.options.max_token_bytes", "1024"),
         (of_cloud({"reconnect": {"factor": 3}}), "endpoints.cloud.options.reconnect.factor", "2.0"),
+        ({"permissions": {"tap": TAP}}, "permissions.tap.options.leeway_s", "30"),
         ({"trace": {"path": "/tmp", "rotate_bytes": "1MiB"}}, "trace.rotate_bytes", "67108864"),
         (
             {"routes": [{"from": "vehicle", "to": "cloud", "lower_share": 0.2}]},
