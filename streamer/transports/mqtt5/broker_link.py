@@ -142,6 +142,16 @@ class BrokerLink:
         carried = self._carried if connection is None else self._carried.plus(connection.carried or NO_BYTES)
         return carried if any(carried) else None
 
+    def begin_attempt(self) -> None:
+        """Forget how the connection before has ended."""
+        self.up_since_s = None
+        self.intake.overflows = self.traffic.is_ended_for_excess = self.is_culprit_found = False
+
+    @property
+    def is_no_fault(self) -> bool:
+        """Whether the last connection was ended on purpose, or over a message that was found."""
+        return self.traffic.is_ended_for_excess or self.is_culprit_found
+
     def begin(self, connection: Connection, address: str, username: str | None, password: bytes | None) -> KeepAlive | None:
         """Use a connection that was made now, and send the CONNECT. Return its timer; None if it is lost already."""
         options, endpoint = self._options, self._endpoint

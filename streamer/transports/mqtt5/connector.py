@@ -66,8 +66,7 @@ class Connector:
         failures = refusals = 0  # refusals: attempts in a row in which no broker accepted
         loop, link, name = asyncio.get_running_loop(), self._link, self._link.name
         while True:
-            link.up_since_s = None
-            link.intake.overflows = link.traffic.is_ended_for_excess = link.is_culprit_found = False
+            link.begin_attempt()
             connections, last_broker = link.connections, link.session_broker
             try:
                 reason = await self._connect(max(0, refusals - 1))
@@ -80,9 +79,8 @@ class Connector:
             refusals = 0 if link.connections > connections else refusals + 1
             # After a link that was up for a while, or to another broker, the wait begins with the shortest again.
             up_s = 0.0 if link.up_since_s is None else loop.time() - link.up_since_s
-            is_no_fault = link.traffic.is_ended_for_excess or link.is_culprit_found
             has_switched = last_broker not in (None, link.session_broker)
-            if is_no_fault or has_switched or up_s > self._options.reconnect.max_ms / 1000:
+            if link.is_no_fault or has_switched or up_s > self._options.reconnect.max_ms / 1000:
                 failures = 0
             if not refusals and link.choice.is_returning:
                 continue
@@ -106,8 +104,7 @@ class Connector:
             reason = await self._connect_to(number, first_address)
             if link.connections > connections:
                 if not link.choice.is_returning:
-                    is_no_fault = link.traffic.is_ended_for_excess or link.is_culprit_found
-                    link.choice.ended(asyncio.get_running_loop().time() - link.connected_s, is_no_fault)
+                    link.choice.ended(asyncio.get_running_loop().time() - link.connected_s, link.is_no_fault)
                 return reason
             if len(link.brokers) > 1:
                 text = "broker_not_reached endpoint=%s address=%s reason=%s text=%s"
