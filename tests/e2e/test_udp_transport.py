@@ -148,7 +148,7 @@ def test_the_installed_transport_is_checked_and_described(environ: dict[str, str
         return subprocess.run(command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, check=False)
 
     schema = json.loads(streamer("schema").stdout)
-    assert {"host", "port", "peer_host", "peer_port"} < schema["$defs"]["udp.options"]["properties"].keys()
+    assert {"host", "port", "peer_host", "peer_port"} == schema["$defs"]["udp.options"]["properties"].keys()
     file = tmp_path / "streamer.yaml"
     file.write_text(yaml.safe_dump(configuration(device={"port": 0, "peer_port": 5001})))
     found = streamer("check", "--config", str(file))
