@@ -102,8 +102,8 @@ class PacketIntake:
                 try:
                     packet = publish.read(frame, max_header_bytes)
                     message = decoder.decode(packet)
-                except ProtocolError as exc:
-                    raise self._broken(str(exc), exc.reason) from None
+                except ProtocolError as broken:  # a name of its own: compiled, each has one type
+                    raise self._broken(str(broken), broken.reason) from None
                 except MalformedPacketError as exc:
                     self._skip(frame, exc)
                     continue
