@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,19 +22,15 @@ from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
-from streamer.delivery.router import TICK_S, Additions, Router
-from streamer.features.api.metrics import Exposition
+from streamer.delivery.router import TICK_S, Router
+from streamer.features.api.metrics import Exposition, MakeFamilies
 from streamer.features.api.port import AdminPort, PortFiles
 from streamer.features.api.readiness import summary, unready
-from streamer.features.api.running import Judge
 from streamer.features.api.status_message import StatusView
+from streamer.features.every import built
 from streamer.features.host.host import ServiceHost, entities, state_file
 from streamer.features.otel.pushing import Pushing
-from streamer.features.pair.mirror import MirroredJournal
-from streamer.features.pair.page import families as pair_families
-from streamer.features.pair.page import notes as pair_notes
-from streamer.features.pair.paired import Copy, Paired
-from streamer.features.utwin.feature import TwinFeature
+from streamer.features.record import Feature, Judge, StreamerParts, additions_of
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -68,6 +64,8 @@ CLOSING_S = 40.0
 _HAND_OVER_S = 5.0
 """How long the drain takes if another streamer goes on at once: time for confirmations of what was sent."""
 
+_NOT_NOW = "the daemon is starting or stopping"
+
 _FILES_S = 30.0
 """How long a reload waits for its files to be read."""
 
@@ -87,44 +85,39 @@ class Daemon:
         self._clock = clock or SystemClock()
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
-        self.pair: Paired | None = None
-        self._own_nodes = OwnNodes(None if config.pair is None else config.pair.key(), config.authority)
+        self.features: Sequence[Feature] = built(config, self._clock)
+        keys = [feature.nodes_key for feature in self.features if feature.nodes_key is not None]
+        self._own_nodes = OwnNodes(keys[0] if keys else None, config.authority)
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)
         if problems:
             raise self._unusable(problems)
-        local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config))
+        local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config, self.features))
         self.transports[LOCAL_ENDPOINT] = local_transport
-        self.journal = _journal(config)
+        parts = StreamerParts(self.transports, partial(_journal, config), state_file(config, self.features), self._end)
+        journals = [journal for feature in self.features if (journal := feature.join(parts)) is not None]
+        self.journal = journals[0] if journals else None if config.journal is None else _journal(config, Journal)
         self._must_restart = self._is_abrupt = False
         self._draining: asyncio.Timeout | None = None
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
         self.tracing = _tracing(config, self._kinds)
-        self.pair = self._paired(config)
-        self.twin = None if config.utwin is None else TwinFeature(config, self._clock)
-        additions = Additions() if self.pair is None else self.pair.additions
-        if self.twin is not None:
-            additions = additions.plus(self.twin.additions)
+        additions = additions_of(self.features)
         if self.tracing is not None:
             additions = additions._replace(observers=(self.tracing.recorder, *additions.observers))
         self.router = Router(config, self.transports, self._clock, journal=self.journal, additions=additions)
         self.pushing = Pushing(config.otel, config.authority, self.router)
-        pair_view = None if self.pair is None else partial(getattr, self.pair, "view")
         self.service_host = ServiceHost(
             config,
             local_transport,
             self.router,
             self._clock,
-            StatusView(self, pair_view),
-            None if self.twin is None else self.twin.last_values,
-            None if self.pair is None else self.pair.member.state,
+            self.features,
+            StatusView(self, self.features),
+            next((feature.mirror for feature in self.features if feature.mirror is not None), None),
         )
-        families = [] if self.twin is None else [self.twin.families]
-        notes = []
-        if self.pair is not None:
-            families.append(partial(pair_families, self.pair))
-            notes.append(partial(pair_notes, self.pair))
-        self._exposition = Exposition(self.router, self.tracing, self.service_host.gauges, families, notes)
+        families: list[MakeFamilies] = [feature.families for feature in self.features]
+        notes = [feature.notes for feature in self.features]
+        self._exposition = Exposition(self.router, self.tracing, families, notes)
         self._admin = AdminPort(self, self._exposition)
         self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
@@ -144,8 +137,8 @@ class Daemon:
         def build(name: str) -> None:
             endpoint = config.endpoints[name]
             transports[name] = load_transport(endpoint.transport)(self._context(config, name), endpoint.options)
-            if self.pair is not None and (shared := transports[name].shared) is not None:
-                shared.listen(self.pair.member.hear_aside)
+            for feature in self.features:
+                feature.built(transports[name])
 
         return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
 
@@ -165,13 +158,6 @@ class Daemon:
             now_ms=self._clock.wall_ms,
             own_nodes=self._own_nodes,
         )
-
-    def _paired(self, config: Config) -> Paired | None:
-        if not isinstance(self.journal, MirroredJournal):
-            return None
-        copy = _journal(config, Journal)
-        assert copy is not None
-        return Paired(config, self._clock, self.transports, Copy(copy, state_file(config)), self.journal, self._end)
 
     @property
     def must_restart(self) -> bool:
@@ -209,15 +195,14 @@ class Daemon:
         logger.info("starting version=%s form=%s authority=%s", __version__, FORM, self.config.authority)
         self._warn_memory_only()
         try:
-            if self.pair is not None:
-                self.pair.lock()
-            elif self.journal is not None:
+            is_locked = max([feature.lock() for feature in self.features], default=False)
+            if self.journal is not None and not is_locked:
                 self.journal.lock()
             await self._admin.start()
             if self.tracing is not None:
                 self.tracing.start(self._links())
             self.pushing.start(self._exposition)
-            if self.pair is not None and not await self._stand_by(self.pair, reload_wanted):
+            if self.router.standby() is not None and not await self._stand_by(reload_wanted):
                 return 0
             self.service_host.open()
             if self.journal is not None:
@@ -225,8 +210,8 @@ class Daemon:
             if not self._stopping.is_set():
                 await self._start_router()
                 self._has_started = True
-                if self.pair is not None:
-                    self.pair.take_over()
+                for feature in self.features:
+                    feature.started()
             gc.freeze()  # the collector need not examine thousands of restored subscriptions, which stay
             systemd.notify("READY=1", f"STATUS={summary(self.router)}")
             async with asyncio.TaskGroup() as tasks:
@@ -250,12 +235,11 @@ class Daemon:
             return left
         finally:
             await stop_all(self.transports)
-            if self.pair is not None and self._is_abrupt:
-                await self.pair.stop()  # the other one need not wait until a failing journal is closed
+            if self._is_abrupt:
+                await self._stop_features()  # nobody need wait until a failing journal is closed
             if self.journal is not None:
                 await self._close_journal(self.journal)
-            if self.pair is not None:
-                await self.pair.stop()
+            await self._stop_features()
             await asyncio.to_thread(self.service_host.close)
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.stop)
@@ -266,12 +250,17 @@ class Daemon:
             write_left_out(is_end=True)
             logger.info("stopped authority=%s", self.config.authority)
 
-    async def _stand_by(self, pair: Paired, reload_wanted: asyncio.Event) -> bool:
+    async def _stop_features(self) -> None:
+        for feature in self.features:
+            await feature.stop()
+
+    async def _stand_by(self, reload_wanted: asyncio.Event) -> bool:
         """Be on standby. Return whether this one is to work now; False: the daemon has to stop."""
         systemd.notify("READY=1", f"STATUS={summary(self.router)}")
         tasks = [asyncio.create_task(self._reload_when(reload_wanted)), asyncio.create_task(self._tick_on_standby())]
         try:
-            await pair.stand_by(self.router, self._stopping, self._provide_token)
+            for feature in self.features:
+                await feature.stand_by(self.router, self._stopping, self._provide_token)
         except UStatusError as exc:
             raise self._unusable([f"listeners: {exc}"]) from exc
         finally:
@@ -309,8 +298,8 @@ class Daemon:
         def on_opened() -> None:
             self.router.start_recovery()
             self._journal_opened.set()
-            if self.pair is not None:
-                self.pair.work(self.service_host.state)
+            for feature in self.features:
+                feature.opened(self.service_host.state)
             self._provide_token()
             state = {"state": ("journal", "available")}
             logger.info("journal_available file=%s bytes=%d", journal.path, journal.bytes, extra=state)
@@ -477,7 +466,7 @@ class Daemon:
         if self._path is None:
             return ["this daemon was not started from a file"]
         if not (self._has_started or self.router.standby() is not None) or self._is_ending:
-            return ["the daemon is starting or stopping"]
+            return [_NOT_NOW]
         try:
             return await self._files.run(partial(load, self._path, may_wait=False))
         except ConfigError as exc:
@@ -514,9 +503,9 @@ class Daemon:
         if problems:
             files.close()
             return problems
-        if self.pair is not None and not self._has_started and self.pair.member.lease.is_active:
+        if not self._has_started and self.router.standby() is None:
             files.close()
-            return ["the daemon is starting or stopping"]
+            return [_NOT_NOW]
         if self.router.standby() is not None:
             files.close()
             self.config = config
@@ -530,8 +519,6 @@ class Daemon:
             files.close()
             return [f"listeners: {exc}"]
         self.config = config
-        if self.pair is not None:
-            self.pair.use(config)
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
         await self.pushing.use(config.otel)
@@ -556,8 +543,6 @@ class Daemon:
     def _allow(self, config: Config, files: "_ReloadFiles") -> None:
         """Apply the settings of services, administration and logs at once, however long the rest of the reload takes."""
         self.service_host.use(config)
-        if self.twin is not None:
-            self.twin.use(config)
         self._admin.use(config, files.port)
         if config.log == self.config.log:
             files.close()
@@ -600,8 +585,8 @@ class Daemon:
         longest_us = f"EXTEND_TIMEOUT_USEC={int((self.config.shutdown.drain_s + CLOSING_S) * 1_000_000)}"
         systemd.notify(*(() if self._must_restart else ("STOPPING=1", longest_us)), "STATUS=draining")
         drain = Drain(self.router)
-        hands_over = self.pair is not None and not self.pair.member.why_not_hand_over()
-        drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if hands_over else self.config.shutdown.drain_s
+        is_followed = any(feature.is_followed for feature in self.features)
+        drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if is_followed else self.config.shutdown.drain_s
         left = await drain.run(drain_s)
         if self.journal is not None and self.journal.state is JournalState.OK:
             await self._until_written()  # before the links are closed, so that acknowledgements and receipts go out
@@ -666,11 +651,9 @@ def _tried(name: str, work: Callable[[], None]) -> str:
     return ""
 
 
-def _journal(config: Config, kind: type[Journal] | None = None) -> Journal | None:
-    """Return the journal, not open yet; None if there is none."""
-    if config.journal is None:
-        return None
-    kind = kind or (Journal if config.pair is None else MirroredJournal)
+def _journal(config: Config, kind: type[Journal]) -> Journal:
+    """Return the journal, not open yet."""
+    assert config.journal is not None
     bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
     return kind(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
 

@@ -1,5 +1,4 @@
-"""The command line: ``streamer init | run | check | test | diff | config | reload | explain | pause | resume |
-handover | dead-letters | traces | tap | last | top | send | listen | ping | support-bundle | schema | completion``.
+"""The command line: ``streamer run``, the commands of the features and of the tools.
 
 Exit status: 0 success; 1 a negative answer or a failure, such as a port or a journal that another streamer uses; 2 wrong
 usage; 74 the journal or the traces cannot be read, or the output not written (EX_IOERR); 78 the configuration cannot be
@@ -23,29 +22,25 @@ from typing import NoReturn, TypeGuard
 import uvloop
 
 from streamer import __version__
-from streamer.config.cost import memory_hint, sum_line
+from streamer.config.cost import memory_hint
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import flush_audit_log, open_audit_log, set_up
-from streamer.tools.memory import allowed_bytes, keep_giving_back, unit_bytes
+from streamer.tools.memory import allowed_bytes, keep_giving_back
 from streamer.tools.text import (
     CONFIG_DEFAULT,
     CONFIG_VARIABLE,
     DEFAULT_CONFIG,
     EX_CONFIG,
     EX_IOERR,
-    add_json,
     complain,
-    document_out,
     errors_as_json,
-    lines_out,
     reason_of,
 )
 from streamer.uprotocol.form import IS_COMPILED
-from streamer.uprotocol.well_known import USTREAMER
 
 logger = logging.getLogger("ustreamer.cli.main")
 
@@ -172,14 +167,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.features.judge import command_diff as diff  # noqa: PLC0415
-    from streamer.features.judge import command_explain as explain  # noqa: PLC0415
-    from streamer.features.judge import command_test as test  # noqa: PLC0415
-    from streamer.features.pair import command as handover  # noqa: PLC0415
-    from streamer.features.pause import command as pause  # noqa: PLC0415
-    from streamer.features.tap import command as tap  # noqa: PLC0415
-    from streamer.features.traces import command as traces  # noqa: PLC0415
-    from streamer.features.utwin import command as last  # noqa: PLC0415
+    from streamer.features.every import FEATURES  # noqa: PLC0415
     from streamer.tools import (  # noqa: PLC0415
         completion,
         dead_letters,
@@ -192,28 +180,13 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     )
     from streamer.tools import config as config_commands  # noqa: PLC0415
 
+    parser.set_defaults(features=FEATURES)
     init.add_to(commands)
     run()
-    text = "Report every problem of a configuration file. Without --probe, it connects to nothing."
-    check = command("check", _check, text)
-    text = "also test this machine: files, ports, disks, brokers; exit code 1 if the file is good but a test fails"
-    check.add_argument("--probe", action="store_true", help=text)
-    add_json(check)
-    test.add_to(commands)
-    diff.add_to(commands)
-    config_commands.add_to(commands)
-    explain.add_to(commands)
-    dead_letters.add_to(commands)
-    traces.add_to(commands)
-    pause.add_to(commands)
-    handover.add_to(commands)
-    tap.add_to(commands)
-    last.add_to(commands)
-    top.add_to(commands)
-    send.add_to(commands)
-    listen.add_to(commands)
-    ping.add_to(commands)
-    support_bundle.add_to(commands)
+    for feature in FEATURES:
+        feature.add_commands(commands)
+    for each in (config_commands, dead_letters, top, send, listen, ping, support_bundle):
+        each.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     completion.add_to(commands, parser)
     return parser
@@ -291,45 +264,6 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     for error in group.exceptions:
         found += _flat(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found
-
-
-def _check(arguments: argparse.Namespace) -> int:
-    config = load(arguments.config)
-    if arguments.as_json:
-        return _check_as_json(arguments, config)
-    endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())
-    routes = f"{len(config.routes)} route{'' if len(config.routes) == 1 else 's'}"
-    lines_out([f"{arguments.config}: good. {USTREAMER.at(config.authority)}, endpoints {endpoints}, {routes}"])
-    lines_out([f"{arguments.config}: {sum_line(config)}"])
-    lines_out(f"{arguments.config}: hint: {warning}" for warning in _hints(config))
-    if not arguments.probe:
-        return 0
-    from streamer.features.judge.probe import probe  # noqa: PLC0415  # not for the daemon either
-
-    return probe(arguments.config, config)
-
-
-def _hints(config: Config) -> list[str]:
-    return [*warnings(config), *memory_hint(config, allowed_bytes() | unit_bytes())]
-
-
-def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
-    document = {
-        "file": str(arguments.config),
-        "uentity": str(USTREAMER.at(config.authority)),
-        "endpoints": {name: endpoint.transport for name, endpoint in config.endpoints.items()},
-        "routes": len(config.routes),
-        "notes": [sum_line(config)],
-        "hints": _hints(config),
-        "probes": None,
-    }
-    status = 0
-    if arguments.probe:
-        from streamer.features.judge.probe import probed  # noqa: PLC0415  # not for the daemon either
-
-        document["probes"], status = probed(arguments.config, config)
-    document_out(document)
-    return status
 
 
 def _schema(arguments: argparse.Namespace) -> int:

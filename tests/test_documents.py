@@ -21,8 +21,11 @@ from streamer.daemon import Daemon
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
 from streamer.features.otel.push import Push
+from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
+from streamer.features.record import one_of
 from streamer.features.traces.reader import COLUMNS
+from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.main import _parser
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import UTransport
@@ -44,6 +47,7 @@ from tests.pages import (
     rows,
     slugs,
 )
+from tests.unit.features.pair.found import pair_of
 
 ADR = DOCS / "adr"
 README_LINES = 200
@@ -148,11 +152,10 @@ def exported(tmp_path: Path) -> set[str]:
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
-    assert daemon.pair is not None
-    told = list(families(daemon.pair))
-    daemon.pair._is_standby = False  # as of one that is active
-    twin = [] if daemon.twin is None else [daemon.twin.families]
-    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges, [lambda: told, *twin])
+    told = list(families(pair_of(daemon.features)))
+    pair_of(daemon.features)._is_standby = False  # as of one that is active
+    others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]
+    exposition = Exposition(daemon.router, daemon.tracing, [lambda: told, *others])
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     exposition.use_certificates(daemon._admin._expiry)
     text = exposition.text().decode()
@@ -173,9 +176,9 @@ async def test_no_page_names_a_metric_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_every_kind_of_entry_of_usubscription_is_listed() -> None:
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
-    service = Daemon(Config.model_validate(raw)).service_host.gauges()
+    service = one_of(Daemon(Config.model_validate(raw)).service_host.features, UsubscriptionFeature).gauges()
     external = {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}
-    follower = Daemon(Config.model_validate(raw | external)).service_host.gauges()
+    follower = one_of(Daemon(Config.model_validate(raw | external)).service_host.features, UsubscriptionFeature).gauges()
     (kinds,) = (row[2] for row in rows(DOCS / "metrics.md", "## Metrics") if "_usubscription_entries" in row[0])
     assert set(INLINE.findall(kinds)) == {*service, *follower}
 

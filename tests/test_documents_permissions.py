@@ -11,7 +11,6 @@ import yaml
 from streamer.config.load import load_text
 from streamer.config.models import Config
 from streamer.config.permissions import TypeName
-from streamer.features.host.host import entities
 from streamer.features.judge.explain import explain
 from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known
@@ -19,6 +18,7 @@ from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, ANY_TYPE, UUri
+from tests.hosted import served
 from tests.pages import ROOT, yaml_blocks
 
 EXAMPLES = ("config", "deploy", "examples")
@@ -86,7 +86,7 @@ def others(pattern: UUri) -> Iterator[UUri]:
 
 
 def verdict(config: Config, kind: TypeName, source: UUri, sink: UUri, endpoint: str) -> dict[str, Any]:
-    own = entities(config)
+    own = served(config)
     known = Known(RoutingTable.from_config(config, config.addressed, own, config.catalogue.topics), Interest(), PauseRules())
     identities = (config.permissions and config.permissions.endpoints[endpoint].identities) or {}
     identity = next((name for name, spoken_for in identities.items() if source.authority in spoken_for), None)

@@ -14,7 +14,6 @@ from typing import Any
 
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.features.host.host import ServiceHost, entities
 from streamer.features.judge.command_explain import Remembered
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
@@ -25,6 +24,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import Figures, measure
+from tests.hosted import hosted, served
 
 SERVICE = {
     "local": ["veh1"],
@@ -59,8 +59,8 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             "usubscription": SERVICE,
         }
     )
-    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
-    service_host = ServiceHost(config, core, Remembered(), SystemClock())
+    core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))
+    service_host = hosted(config, core, Remembered(), SystemClock())
     service_host.open()
     serving = asyncio.create_task(service_host.run())
     begin_s = time.perf_counter()
@@ -78,8 +78,8 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
     )  # there is no router that would send the Updates
     service_host.close()
 
-    local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), entities(config))
-    again = ServiceHost(config, local, Remembered(), SystemClock())
+    local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))
+    again = hosted(config, local, Remembered(), SystemClock())
     begin_s = time.perf_counter()
     again.open()
     restored_s = time.perf_counter() - begin_s

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from streamer.features.host.host import TABLES
 from streamer.features.host.state import StateFile
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.protobuf import message_to_proto
@@ -19,6 +18,7 @@ from tests.console.browser import PHONE, Console, unharmed
 from tests.console.daemon import memory_daemon
 from tests.console.scene import SPEED_TEXT, TOKEN, publishes, rows
 from tests.e2e.topology import Topology
+from tests.hosted import TABLES
 from tests.independent.message import Plain
 from tests.process import StreamerProcess
 from tests.unit.tools.letters import HOUR_MS, NOW_MS

@@ -17,7 +17,6 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
-from streamer.features.host.host import ServiceHost, entities
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.transports.base import MessageParcel, Received, TransportContext, UListener
@@ -30,6 +29,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.constants import with_constants
 from tests.fault.services_model import LOCAL, OWN, PAGE
+from tests.hosted import hosted, served
 
 PROVIDER = "//dev1/A8000/2/0"
 BROADCAST = "doors"
@@ -114,9 +114,9 @@ class ServicesChild:
         sqlite3.connect = partial(_traced, self._countdown)  # type: ignore[assignment]  # counts statements, is one otherwise
         self._clock = FakeClock(start["now_ms"])
         config = _config(start["path"])
-        self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms), entities(config))
+        self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms), served(config))
         self._router = RouterStub(self._countdown)
-        self._host = ServiceHost(config, self._core, self._router, self._clock)
+        self._host = hosted(config, self._core, self._router, self._clock)
         self._left = b""
 
     async def run(self) -> None:

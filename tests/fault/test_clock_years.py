@@ -26,6 +26,7 @@ from streamer.uprotocol.uuid import DAY_MS
 from tests.fault.stepped_daemon import Running, SteppedClock, running
 from tests.ports import free_port
 from tests.tokens import AUDIENCE, DOORS_URI, ISSUER, token, write_keys
+from tests.unit.features.utwin.found import utwin_of
 from tests.waiting import until
 
 YEARS_MS = 20 * 365 * DAY_MS
@@ -124,7 +125,7 @@ def queued(run: Running, route: str) -> int:
 
 def known(run: Running) -> set[UUri]:
     """The topics whose last message uTwin would answer with."""
-    twin = run.daemon.service_host.utwin
+    twin = utwin_of(run.daemon.service_host.features)
     assert twin is not None
     return {topic for topic, _ in twin.fresh()}
 

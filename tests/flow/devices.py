@@ -14,9 +14,10 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
-from streamer.delivery.router import Additions, Router
-from streamer.features.host.host import ServiceHost, entities
-from streamer.features.utwin.feature import TwinFeature
+from streamer.delivery.router import Router
+from streamer.features.every import built
+from streamer.features.host.host import ServiceHost
+from streamer.features.record import additions_of
 from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport
@@ -25,6 +26,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.constants import with_constants
 from tests.flow.uentities import Client, RemoteService
+from tests.hosted import served
 from tests.transport_events import StateEvents
 
 _runs = itertools.count()
@@ -123,15 +125,13 @@ class Device:
             )
             for name, bus in (("near", f"near-{number}"), ("far", "far"))
         )
-        local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), entities(self.config))
+        local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), served(self.config))
         transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: local}
-        self.twin = None if self.config.utwin is None else TwinFeature(self.config, devices.clock)
-        additions = Additions() if self.twin is None else self.twin.additions
+        features = built(self.config, devices.clock)
         self.router = Router(
-            self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None, additions=additions
+            self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None, additions=additions_of(features)
         )
-        last_values = None if self.twin is None else self.twin.last_values
-        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, last_values=last_values)
+        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, features)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _context(self, devices: Devices, name: str) -> TransportContext:

@@ -12,10 +12,11 @@ import numpy as np
 from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.router import Additions, Router
+from streamer.features.every import built
+from streamer.features.record import additions_of
 from streamer.features.tap.tap import SENT, Tap, TapFilter
 from streamer.features.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
 from streamer.features.traces.recorder import Recorder
-from streamer.features.utwin.feature import TwinFeature
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState, Refused, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
@@ -108,9 +109,8 @@ class RouterHarness:
         self._buffers: list[Buffer] = []
         self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
         self.recorder = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
-        self.twin = None if self.config.utwin is None else TwinFeature(self.config, self.clock)
-        if self.twin is not None:
-            additions = additions.plus(self.twin.additions)
+        self.features = built(self.config, self.clock)
+        additions = additions.plus(additions_of(self.features))
         self.router = Router(
             self.config,
             dict(self.transports),

@@ -9,6 +9,9 @@ import pytest
 from google.protobuf.message import Message
 
 from streamer.config.models import Config
+from streamer.features.pause.feature import PauseFeature
+from streamer.features.record import one_of
+from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.logs import audit
 from streamer.uprotocol.message import UMessage, UMessageType, request
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
@@ -230,7 +233,7 @@ async def test_nobody_pauses_anything_over_uprotocol_unless_the_configuration_na
     everything = pause.StopDispatchRequest(rule=pause.DispatchRule(topic=uri_to_proto(everything_at("*"))))
     answer = await evil.call(UUri("gw1", 4, 1, 1), everything, app.uri if is_near else evil.uri)
     assert answer.attributes.commstatus is UCode.PERMISSION_DENIED
-    assert device.service_host.pause_service.rules() == []
+    assert one_of(device.service_host.features, PauseFeature).service.rules() == []
 
 
 # amplification
@@ -303,7 +306,7 @@ async def test_restart_with_another_configuration_keeps_what_a_stranger_has_stor
     device = await devices.device(1, subscribe=[])
     assert device.router.interest.of(INTERNAL) == {}
     await until(lambda: UNSUBSCRIBED in [state for _, _, state in peer.updates], "what the subscriber is told")
-    assert device.service_host.gauges()["set_aside"] == 1
+    assert one_of(device.service_host.features, UsubscriptionFeature).gauges()["set_aside"] == 1
 
 
 # multicast

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from streamer.config.models import Config
 from streamer.delivery.lifecycle.reload import Reload
+from streamer.features.record import one_of
+from streamer.features.utwin.feature import UtwinFeature
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.examples import examples
 from tests.flow.devices import Devices
 from tests.flow.harness import SPEED, RouterHarness, three_networks
 from tests.flow.uentities import SUBSCRIBED, Client
+from tests.unit.features.utwin.found import last_values_of, utwin_of
 
 DOORS = SPEED._replace(resource=0x8A51)
 TO_CLOUD = {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}
@@ -198,8 +201,7 @@ async def test_a_reload_switches_it_on() -> None:
         publish(harness, b"last")
         await subscribe(harness, {"phone1": 0})
         await Reload(harness.router, configured(), {}).run()
-        assert harness.twin is not None
-        harness.twin.use(configured())
+        one_of(harness.features, UtwinFeature).use(configured())
         harness.pass_time(1000)
         assert payloads(harness, "phone") == []  # it had subscribed before
         publish(harness, b"doors", DOORS)
@@ -225,8 +227,7 @@ async def test_a_wide_subscription_gets_each_value_once_also_if_they_need_severa
         for _ in range(12):
             harness.pass_time(1000)
         assert sorted(payloads(harness, "phone")) == [b"%d" % number for number in range(10)]
-        assert harness.twin is not None
-        assert not harness.twin.initial_values.is_waiting
+        assert not one_of(harness.features, UtwinFeature).initial_values.is_waiting
 
 
 async def test_whoever_leaves_in_the_middle_of_a_wide_subscription_gets_nothing_twice(
@@ -299,8 +300,9 @@ async def test_whoever_leaves_a_wide_subscription_at_once_gets_later_what_did_no
 
 async def test_values_of_an_earlier_process_go_to_new_subscribers_only() -> None:
     async with RouterHarness(configured()) as harness:
-        assert harness.twin is not None
-        harness.twin.last_values.restore([(harness.speed(b"before"), harness.clock.ms)], harness.clock.ms, harness.clock.s)
+        last_values_of(harness.features).restore(
+            [(harness.speed(b"before"), harness.clock.ms)], harness.clock.ms, harness.clock.s
+        )
         harness.router.set_interest(SPEED, {"phone1": 0}, "test")  # restored
         await asyncio.sleep(0)
         harness.pass_time(2000)
@@ -381,8 +383,7 @@ async def test_a_subscribe_brings_the_value_and_a_restart_does_not_bring_it_agai
     assert values(late) == [b"1"]
     await late.subscribe(TOPIC)
     devices.pass_time(2000)
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await devices.restart(device)
     devices.pass_time(2000)
     await late.subscribe(TOPIC)

@@ -16,10 +16,12 @@ import yaml
 
 from streamer.clock import SystemClock
 from streamer.config.models import Config
-from streamer.features.host.host import TABLES, ServiceHost, entities
+from streamer.features.host.host import ServiceHost
 from streamer.features.host.state import StateFile
+from streamer.features.record import one_of
 from streamer.features.traces.compact import compact_spool
 from streamer.features.traces.layout import Folders
+from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.journal import damage
 from streamer.journal.letters import LetterChange
 from streamer.main import main
@@ -33,6 +35,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.journaled_run import DOWN, JournaledRun, journaled_run
 from tests.flow.letters import stored
+from tests.hosted import TABLES, hosted, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.upgrade.fixtures import Released, released
 from tests.waiting import until
@@ -125,15 +128,18 @@ async def test_dead_letters_are_listed_shown_and_redriven(files: Released, capsy
 def services(files: Released) -> tuple[ServiceHost, FakeRouter]:
     config = Config.model_validate(files.configuration(ENDPOINTS))
     router = FakeRouter()
-    local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), entities(config))
-    return ServiceHost(config, local, router, SystemClock()), router
+    local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
+    return hosted(config, local, router, SystemClock()), router
 
 
 def check_services(host: ServiceHost, router: FakeRouter) -> None:
     """The subscription, the registration, the rule and the observer are there."""
     assert router.interest == {TOPIC: {"backend": 250}, DOOR: {"backend": 0}}
     assert router.pause_rules.rules == (RULE,)
-    assert {name: host.gauges()[name] for name in ("subscriptions", "observers")} == {"subscriptions": 1, "observers": 1}
+    assert {name: one_of(host.features, UsubscriptionFeature).gauges()[name] for name in ("subscriptions", "observers")} == {
+        "subscriptions": 1,
+        "observers": 1,
+    }
 
 
 async def test_subscriptions_rules_and_registrations_are_there(files: Released, caplog: pytest.LogCaptureFixture) -> None:

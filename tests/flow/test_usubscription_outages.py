@@ -9,6 +9,8 @@ import random
 
 import pytest
 
+from streamer.features.record import one_of
+from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.transports.memory import MemoryTransport
 from streamer.uprotocol.uri import UUri
 from tests.flow.devices import Device, Devices
@@ -85,7 +87,7 @@ class SubscriptionScenario:
         for _ in range(20):
             for client in (self.apps[0], self.sensor, self.apps[0], self.sensor):  # there and back, twice
                 await client.all_is_said()
-            remote = self.near.service_host.gauges()["remote_pending"]
+            remote = one_of(self.near.service_host.features, UsubscriptionFeature).gauges()["remote_pending"]
             if not remote and all([await self.is_agreed(topic) for topic in THEIRS]):
                 return
             self.pass_time(300_000)
@@ -112,7 +114,9 @@ class SubscriptionScenario:
 
 def seen(device: Device) -> dict[str, int]:
     return {
-        name: number for name, number in device.service_host.gauges().items() if name in ("subscriptions", "remote_topics")
+        name: number
+        for name, number in one_of(device.service_host.features, UsubscriptionFeature).gauges().items()
+        if name in ("subscriptions", "remote_topics")
     }
 
 

@@ -21,6 +21,7 @@ from streamer.uprotocol.uri import UUri, everything_at
 from tests.constants import with_constants
 from tests.flow.devices import Device, Devices
 from tests.flow.uentities import Client
+from tests.unit.features.utwin.found import last_values_of, utwin_of
 from tests.waiting import until
 
 SPEED = UUri("dev1", 0x10, 1, 0x8001)
@@ -124,8 +125,7 @@ async def test_an_id_from_the_future_makes_no_value_the_last_one_for_ever(
     assert found(await last(app, SPEED)) == [b"1"]
     devices.pass_time(1)
     assert found(await last(app, SPEED)) == ["NOT_FOUND"]
-    assert device.service_host.utwin is not None
-    assert list(device.service_host.utwin.fresh()) == []
+    assert list(utwin_of(device.service_host.features).fresh()) == []
 
 
 @AHEAD
@@ -133,8 +133,7 @@ async def test_an_id_from_the_future_does_not_come_back_with_a_restart(
     devices: Devices, device: Device, app: Client, ahead_ms: int
 ) -> None:
     await app.transport.send(published(ahead_ms, devices))
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     devices.pass_time(4000)
     device = await devices.restart(device)
     assert found(await last(app, SPEED)) == [b"1"]
@@ -151,8 +150,7 @@ async def test_own_clock_that_was_ahead_leaves_no_value_that_never_expires(
     devices.clock.ms += ahead_ms
     await app.transport.send(published(0, devices))
     devices.pass_time(1000)
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     devices.clock.ms -= ahead_ms
     assert found(await last(app, SPEED)) == [b"1"]
     devices.pass_time(4001)
@@ -160,8 +158,7 @@ async def test_own_clock_that_was_ahead_leaves_no_value_that_never_expires(
     for answered in (b"1", "NOT_FOUND"):  # nobody knows when it came: it counts as come with the first restart, once
         device = await devices.restart(device)
         assert found(await last(app, SPEED)) == [answered]
-        assert device.service_host.utwin is not None
-        await device.service_host.utwin.save()
+        await utwin_of(device.service_host.features).save()
         devices.pass_time(5001)
 
 
@@ -197,8 +194,7 @@ async def test_the_token_of_a_publisher_is_given_to_nobody(devices: Devices, dev
     (answered,) = await last(app, SPEED)
     assert answered.message.payload == b"1"
     assert "canary" not in str(answered)
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     assert b"canary" not in b"".join(path.read_bytes() for path in devices.folder.iterdir())
 
 
@@ -235,10 +231,9 @@ async def test_what_was_saved_survives_a_restart_and_what_was_forgotten_does_not
     topics = [SPEED._replace(resource=0x8001 + number) for number in range(3)]
     for topic in topics[:2]:
         await app.publish(topic, b"x")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await app.publish(topics[2], b"y")
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     device = await devices.restart(device)
     assert found(await last(app, *topics)) == ["NOT_FOUND", b"x", b"y"]
 
@@ -263,7 +258,7 @@ def rows(devices: Devices) -> int:
 async def test_after_a_kill_there_is_the_last_message_or_none(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin = device.service_host.utwin
+    twin = utwin_of(device.service_host.features)
     assert twin is not None
     for topic in (SPEED, DOORS):
         await app.publish(topic, b"old")
@@ -279,7 +274,7 @@ async def test_after_a_kill_there_is_the_last_message_or_none(
 async def test_what_comes_while_an_earlier_one_is_being_saved_is_the_last_after_a_kill_too(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin, write = device.service_host.utwin, device.service_host.state.write
+    twin, write = utwin_of(device.service_host.features), device.service_host.state.write
     assert twin is not None
 
     async def meanwhile(statements: Sequence[Statement]) -> None:
@@ -298,7 +293,7 @@ async def test_what_comes_while_an_earlier_one_is_being_saved_is_the_last_after_
 
 
 async def test_only_topics_that_are_quiet_are_written_before_the_end(devices: Devices, device: Device, app: Client) -> None:
-    twin = device.service_host.utwin
+    twin = utwin_of(device.service_host.features)
     assert twin is not None
     await app.publish(SPEED, b"1")
     devices.pass_time(59_000)
@@ -331,8 +326,7 @@ async def test_the_present_value_is_known_at_once_after_an_outage(devices: Devic
 async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invented(devices: Devices) -> None:
     device = await started(devices, max_topics=10)
     app = await devices.client(1, 0xA)
-    assert device.twin is not None
-    values, twin = device.twin.last_values, device.service_host.utwin
+    values, twin = last_values_of(device.service_host.features), utwin_of(device.service_host.features)
     assert twin is not None
     for _ in range(3):
         for number in range(100):
@@ -341,14 +335,16 @@ async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invente
         await twin.save()
         assert (len(values.changed), len(values.saved)) == (0, 10)
     device = await devices.restart(device)
-    assert device.twin is not None
-    assert (len(device.twin.last_values), len(device.twin.last_values.changed)) == (10, 0)
+    assert (
+        len(last_values_of(device.service_host.features)),
+        len(last_values_of(device.service_host.features).changed),
+    ) == (10, 0)
 
 
 async def test_what_could_not_be_saved_is_saved_the_next_time(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin = device.service_host.utwin
+    twin = utwin_of(device.service_host.features)
     assert twin is not None
 
     async def full(statements: object) -> None:
@@ -369,7 +365,7 @@ async def test_what_is_forgotten_while_it_is_being_saved_does_not_return(
 ) -> None:
     device = await started(devices, max_topics=1)
     app = await devices.client(1, 0xA)
-    twin, write = device.service_host.utwin, device.service_host.state.write
+    twin, write = utwin_of(device.service_host.features), device.service_host.state.write
     assert twin is not None
 
     async def meanwhile(statements: Sequence[Statement]) -> None:
@@ -396,8 +392,7 @@ async def test_a_damaged_row_is_left_out_and_its_payload_is_not_logged(
 ) -> None:
     await app.publish(SPEED, b"1")
     await app.publish(DOORS, b"secret!")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await device.stop()
     with sqlite3.connect(devices.folder / "gw1.db") as file:
         file.execute(f"UPDATE utwin_messages SET {damage} WHERE topic = ?", (str(DOORS),))
@@ -415,8 +410,7 @@ async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_v
     app = await devices.client(1, 0xA)
     for topic in TOPICS[:3]:
         await app.publish(topic, b"old")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await device.stop()
 
     def unmounted(file: StateFile) -> None:
@@ -428,8 +422,7 @@ async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_v
         device = await devices.device(1, **device.options)
         for topic in (TOPICS[3], TOPICS[0]):
             await app.publish(topic, b"new")
-    assert device.twin is not None
-    values = device.twin.last_values
+    values = last_values_of(device.service_host.features)
     await until(lambda: len(values) == 3, "the earlier values")
     assert found(await last(app, *TOPICS)) == [b"new", "NOT_FOUND", b"old", b"new"]
 
@@ -440,8 +433,7 @@ async def test_what_is_forgotten_first_does_not_depend_on_the_clock_also_after_a
     await app.publish(TOPICS[0], b"0")
     devices.clock.ms -= 3_600_000  # set back
     await app.publish(TOPICS[1], b"1")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await devices.restart(device)
     await app.publish(TOPICS[2], b"2")
     assert found(await last(app, *TOPICS[:3])) == ["NOT_FOUND", b"1", b"2"]
@@ -452,8 +444,7 @@ async def test_what_is_published_again_before_it_is_saved_is_forgotten_last_also
     app = await devices.client(1, 0xA)
     for topic in (TOPICS[0], TOPICS[1], TOPICS[0]):
         await app.publish(topic, b"x")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     await devices.restart(device)
     await app.publish(TOPICS[2], b"x")
     assert found(await last(app, *TOPICS[:3])) == [b"x", "NOT_FOUND", b"x"]
@@ -466,13 +457,12 @@ async def test_what_smaller_bounds_forget_at_a_restart_does_not_come_back_with_l
         if not bounds and answered != "NOT_FOUND":
             await app.publish(SPEED, bytes(9000))
         assert found(await last(app, SPEED)) == [answered]
-        assert device.service_host.utwin is not None
-        await device.service_host.utwin.save()
+        await utwin_of(device.service_host.features).save()
         await device.stop()
 
 
 async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices, device: Device, app: Client) -> None:
-    twin, gate = device.service_host.utwin, threading.Event()
+    twin, gate = utwin_of(device.service_host.features), threading.Event()
     assert twin is not None
     await app.publish(SPEED, b"1")
     device.service_host.state._thread.submit(gate.wait)  # the file is busy
@@ -487,19 +477,16 @@ async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices,
 
 
 async def test_the_identity_that_permissions_ask_for_survives_a_restart(devices: Devices, device: Device) -> None:
-    assert device.twin is not None
-    values = device.twin.last_values
+    values = last_values_of(device.service_host.features)
     message = publish(devices.clock.ms, SPEED, b"1")
     values.put(
         UMessage(message.id, replace(message.attributes, provenance=Provenance("dev1")), b"1"),
         devices.clock.ms,
         devices.clock.s,
     )
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     device = await devices.restart(device)
-    assert device.twin is not None
-    ((_, value),) = device.twin.last_values.listed()
+    ((_, value),) = last_values_of(device.service_host.features).listed()
     assert value.message.attributes.provenance.identity == "dev1"
 
 
@@ -531,14 +518,13 @@ async def test_what_permissions_deny_by_now_is_not_told_not_even_after_a_restart
 ) -> None:
     for topic in (SPEED, DOORS):
         await app.publish(topic, b"1")
-    assert device.service_host.utwin is not None
-    await device.service_host.utwin.save()
+    await utwin_of(device.service_host.features).save()
     anything = {"allow": {"from": "//*/FFFFFFFF/FF/FFFF", "to": "//*/FFFFFFFF/FF/FFFF"}}
     denied = {"deny": {"types": ["publish"], "from": str(SPEED), "to": "//*/FFFFFFFF/FF/FFFF"}}
     devices.changes["permissions"] = {"endpoints": {"near": {"rules": [denied, anything]}, "far": {"rules": [anything]}}}
     device.service_host.use(device.config.model_validate(device.raw | devices.changes))
     assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
-    assert [topic for topic, _ in device.service_host.utwin.fresh()] == [DOORS]
+    assert [topic for topic, _ in utwin_of(device.service_host.features).fresh()] == [DOORS]
     await devices.restart(device)
     assert found(await last(app, SPEED, DOORS)) == ["NOT_FOUND", b"1"]
 
@@ -547,7 +533,7 @@ async def test_large_messages_are_saved_one_by_one(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else many of them would hold up everything else while they are converted."""
-    twin, write = device.service_host.utwin, device.service_host.state.write
+    twin, write = utwin_of(device.service_host.features), device.service_host.state.write
     assert twin is not None
     for topic, size in zip(TOPICS, (2_000_000, 1_500_000, 10, 10), strict=True):
         await app.publish(topic, bytes(size))

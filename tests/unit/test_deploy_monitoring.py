@@ -17,6 +17,7 @@ from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.features.api.metrics import Exposition
 from streamer.features.otel.push import Push
+from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import ByteCounts, Report, TransportContext
@@ -30,6 +31,7 @@ from tests.alert_rules import RULES, alerts, rules
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
 from tests.unit.features.api.scrape import Scrape, played
+from tests.unit.features.pair.found import pair_of
 
 RULE_TESTS = ROOT / "deploy/prometheus/ustreamer-rules.test.yaml"
 DASHBOARD = ROOT / "deploy/grafana/ustreamer.json"
@@ -104,11 +106,10 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(Config.model_validate(raw))
-    assert daemon.pair is not None
-    told = list(families(daemon.pair))
-    daemon.pair._is_standby = False  # as of one that is active
-    twin = [] if daemon.twin is None else [daemon.twin.families]
-    exposition = Exposition(daemon.router, daemon.tracing, daemon.service_host.gauges, [lambda: told, *twin])
+    told = list(families(pair_of(daemon.features)))
+    pair_of(daemon.features)._is_standby = False  # as of one that is active
+    others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]
+    exposition = Exposition(daemon.router, daemon.tracing, [lambda: told, *others])
     exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
     expiry = daemon._admin._expiry
     expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0

@@ -18,7 +18,7 @@ from aiohttp import web
 from streamer.features.api.access import caller_of, refused, shows_payloads
 from streamer.features.api.answers import API, MAX_LIMIT, PROLONG, RequestQuery, bad, body_of, one_of, pattern, whole
 from streamer.features.api.request_queue import RequestQueue, one_at_a_time
-from streamer.features.api.running import RunningStreamer
+from streamer.features.record import RunningStreamer
 from streamer.journal.entries import JournalError
 from streamer.journal.letter_acts import MAX_TTL_MS, Redriven, UnreadableLetterError, message_of, purge, redrive
 from streamer.journal.letter_json import code_name, content_json, summary_json

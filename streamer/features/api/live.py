@@ -1,4 +1,4 @@
-"""The live part of the administration API: events, the tap, and the last hour."""
+"""The live part of the administration API: events, and the last hour."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,6 @@ from streamer.delivery.router import Router
 from streamer.features.api.events import Events
 from streamer.features.api.history import History
 from streamer.features.api.streams import Streams
-from streamer.features.tap.page import MAX_TAPS, TapPages
 
 
 class LivePages:
@@ -18,14 +17,12 @@ class LivePages:
     def __init__(self, router: Router, config: Callable[[], Config]) -> None:
         """``config`` returns the configuration in use."""
         self._streams = Streams()
-        self._taps = Streams("taps", MAX_TAPS, 0)
         self._history = History(router)
         self._events = Events(router, config, self._streams)
-        self._tap = TapPages(router, self._taps)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
-        return [*self._history.routes(), *self._events.routes(), *self._tap.routes()]
+        return [*self._history.routes(), *self._events.routes()]
 
     def tick(self, now_s: float) -> None:
         """Do the due periodic work; ``now_s`` is monotonic. Costs a comparison or two if nothing is due."""
@@ -35,4 +32,3 @@ class LivePages:
     def close(self) -> None:
         """End every stream."""
         self._streams.close()
-        self._taps.close()

@@ -11,7 +11,7 @@ copies, which takes 30 µs a line. Series that never changed are left out, excep
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
@@ -51,16 +51,14 @@ class RouterCollector:
         self,
         router: Router,
         tracing: "Tracing | None" = None,
-        services: Callable[[], Mapping[str, int]] = dict,
         features: Sequence[MakeFamilies] = (),
     ) -> None:
-        """``services`` returns the gauges of the streamer's own services, by name; ``features`` each make metrics of one."""
+        """``features`` each make metrics of one."""
         self._features = features
         self._router = router
         self.tracing = tracing
         self.push: Push | None = None
         self.certificates: CertificateExpiry | None = None
-        self._services = services
         self.lag = Histogram()
         self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
         self.last_reload: ReloadResult = "ok"
@@ -240,10 +238,6 @@ class RouterCollector:
             "Of these: topics that a transport has no room to listen to.",
             router.refused_topics,
         )
-        entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
-        for kind, number in self._services().items():
-            entries.add_metric((kind,), number)
-        yield entries
 
     def _paused(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
         yield GaugeMetricFamily("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)
@@ -494,12 +488,11 @@ class Exposition:
         self,
         router: Router,
         tracing: "Tracing | None" = None,
-        services: Callable[[], Mapping[str, int]] = dict,
         features: Sequence[MakeFamilies] = (),
         notes: Sequence[Callable[[], list[str]]] = (),
     ) -> None:
-        """``services`` and ``features``: see `RouterCollector`; ``notes`` are for `/readyz`."""
-        self._collector = RouterCollector(router, tracing, services, features)
+        """``features``: see `RouterCollector`; ``notes`` are for `/readyz`."""
+        self._collector = RouterCollector(router, tracing, features)
         self._notes = notes
         self._process = (ProcessCollector(registry=None), PlatformCollector(registry=None))
         self._scrape: asyncio.Task[bytes] | None = None

@@ -19,17 +19,9 @@ from streamer.features.api.letters import LetterPages
 from streamer.features.api.live import LivePages
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.openapi import OpenApiPages
-from streamer.features.api.running import RunningStreamer
 from streamer.features.api.server import AdminServer
 from streamer.features.api.status import StatusPages
-from streamer.features.judge.page_config import ConfigPages
-from streamer.features.judge.page_explain import ExplainPages
-from streamer.features.judge.page_flows import FlowPages
-from streamer.features.judge.page_known_flows import KnownFlowPages
-from streamer.features.pair.page import PairPages
-from streamer.features.pause.page import PausePages
-from streamer.features.usubscription.page import SubscriptionPages
-from streamer.features.utwin.page import LastValuePages
+from streamer.features.record import RunningStreamer
 from streamer.files import Files
 
 logger = logging.getLogger("ustreamer.admin")
@@ -116,18 +108,11 @@ def pages(running: RunningStreamer) -> list[web.RouteDef]:
     """Return the HTTP routes of all pages except the streams."""
     kinds = (
         StatusPages(running),
-        FlowPages(running),
-        KnownFlowPages(running),
         LetterPages(running),
-        ExplainPages(running),
-        SubscriptionPages(running),
-        LastValuePages(running),
-        PausePages(running.service_host.pause_service),
-        ConfigPages(running),
-        PairPages(running),
         OpenApiPages(),
     )
-    return [route for kind in kinds for route in kind.routes()]
+    of_features = [route for feature in running.features for route in feature.pages(running)]
+    return [*(route for kind in kinds for route in kind.routes()), *of_features]
 
 
 def _control(config: Config) -> ControlConfig:

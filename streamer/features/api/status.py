@@ -19,8 +19,7 @@ from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, 
 from streamer.features.api.answers import API, in_turns
 from streamer.features.api.readiness import alone, link_of, unready
 from streamer.features.api.request_queue import one_at_a_time
-from streamer.features.api.running import RunningStreamer
-from streamer.features.pair.page import as_json
+from streamer.features.record import RunningStreamer
 from streamer.journal.entries import JournalError
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.journal.moments import as_moment
@@ -62,13 +61,13 @@ class StatusPages:
                 "uptime_s": round(running.router.clock.monotonic_s() - running.started_s, 3),
                 "ready": not reasons,
                 "reasons": reasons,
-                "notes": [*alone(running.router), *(() if running.pair is None else running.pair.view.notes)],
+                "notes": [*alone(running.router), *(note for feature in running.features for note in feature.notes())],
                 "config_fingerprint": fingerprint(running.config),
                 "console": metrics is not None and metrics.has_console,
                 "journal": await self._journal(),
                 "traces": self._traces(),
-                "pair": None if running.pair is None else as_json(running.pair.view),
             }
+            | {name: value for feature in running.features for name, value in feature.state().items()}
         )
 
     async def _journal(self) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The content of the status that core.ustreamer publishes: health, waiting messages, endpoints, the pair. Bounded."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from heapq import nlargest
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.delivery.router import Router
 from streamer.features.api.readiness import unready
-from streamer.features.pair.view import PairView
+from streamer.features.record import Feature
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 
 ROUTES = 20
@@ -32,10 +32,9 @@ class StatusSource(Protocol):
 class StatusView:
     """Reads the status of a streamer, which must have its router already."""
 
-    def __init__(self, running: StatusSource, pair: Callable[[], PairView] | None = None) -> None:
-        """``pair`` returns how the streamer sees its pair; None: it works alone."""
+    def __init__(self, running: StatusSource, features: Sequence[Feature] = ()) -> None:
         self._running = running
-        self._pair = pair
+        self._features = features
         self._router = running.router
         self._started_ms = self._router.clock.wall_ms()
         self._began_s = self._router.clock.monotonic_s()
@@ -75,10 +74,8 @@ class StatusView:
             config_fingerprint=self._hash(),
         )
         status.started.FromMilliseconds(self._started_ms)
-        if self._pair is not None:
-            pair = self._pair()
-            text = pair.problem[:TEXT]
-            status.pair.CopyFrom(pb.PairStatus(epoch=pair.epoch, protected=pair.is_protected, problem=text))
+        for feature in self._features:
+            feature.report(status)
         if router.journal is not None:
             journal = router.journal
             status.journal.CopyFrom(

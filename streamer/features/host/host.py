@@ -2,57 +2,41 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from streamer.clock import Clock
 from streamer.config.models import Config
-from streamer.config.services import UsubscriptionConfig
-from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method, RpcService
+from streamer.features.host.service import Service
 from streamer.features.host.state import Mirror, StateError, StateFile
 from streamer.features.host.status import StatusService, StreamerView
-from streamer.features.multicast.service import MulticastReceivers
-from streamer.features.pause.service import PauseService
-from streamer.features.usubscription.follow import Follower
-from streamer.features.usubscription.service import USubscription
-from streamer.features.utwin.last_values import LastValues
-from streamer.features.utwin.service import UTwin
+from streamer.features.record import Feature, ServiceParts
 from streamer.routing.table import RoutingTable
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import PING, USTREAMER, USUBSCRIPTIONS, UTWIN, EntityId
+from streamer.uprotocol.well_known import PING, USTREAMER, EntityId
 
 logger = logging.getLogger("ustreamer.services")
-
-TABLES = {
-    **PauseService.TABLES,
-    **MulticastReceivers.TABLES,
-    **USubscription.TABLES,
-    **Follower.TABLES,
-    **UTwin.TABLES,
-}
-"""The tables of the state file: those of all services, whichever a configuration has."""
 
 _RETRY_S = 1.0
 _LOOK_S = 1.0
 
 
-def entities(config: Config) -> tuple[EntityId, ...]:
+def entities(config: Config, features: Iterable[Feature | type[Feature]]) -> tuple[EntityId, ...]:
     """Return the services of a streamer with this configuration. The router needs them before they are built."""
-    subscriptions = () if config.usubscription is None else USUBSCRIPTIONS
-    return (USTREAMER, *subscriptions, *(() if config.utwin is None else (UTWIN,)))
+    return (USTREAMER, *(entity for feature in features for entity in feature.entities(config)))
 
 
-def table_of(config: Config) -> RoutingTable:
+def table_of(config: Config, features: Iterable[Feature | type[Feature]]) -> RoutingTable:
     """Return the routing table that a daemon with this configuration would have."""
-    return RoutingTable.from_config(config, config.addressed, entities(config), config.catalogue.topics)
+    return RoutingTable.from_config(config, config.addressed, entities(config, features), config.catalogue.topics)
 
 
 class ServiceHost:
-    """core.usubscription, core.utwin and core.ustreamer, on the local endpoint."""
+    """core.ustreamer and the services of the features, on the local endpoint."""
 
     def __init__(
         self,
@@ -60,32 +44,25 @@ class ServiceHost:
         transport: LocalTransport,
         router: RouterForServices,
         clock: Clock,
+        features: Sequence[Feature],
         view: StreamerView | None = None,
-        last_values: LastValues | None = None,
         mirror: Mirror | None = None,
     ) -> None:
-        """``view``: the source of the published status. None: no status is published. ``last_values``: those for uTwin.
+        """``view``: the source of the published status. None: no status is published.
 
         ``mirror``: has a copy of the state file elsewhere.
         """
-        self.state = state_file(config, mirror)
+        self.state = state_file(config, features, mirror)
         self._transport = transport
+        self.features = features
         self._problem = ""  # why the file cannot be used
-        options = config.usubscription
-        access = Access.from_config(config)
-        self.pause_service = PauseService(self.state, router, config.control, access, clock)
-        self.receivers = MulticastReceivers(self.state, router, config.catalogue, access, _most_authorities(config))
-        methods = {PING: Method(pb.PingRequest, _ping), **self.pause_service.methods(), **self.receivers.methods()}
+        methods = {PING: Method(pb.PingRequest, _ping)}
+        served = (feature.serve(ServiceParts(transport, self.state, router)) for feature in features)
+        self._services = [service for service in served if service is not None]
+        for service in self._services:
+            methods |= service.methods()
         self._rpc = RpcService(transport, USTREAMER, methods)
         self.status = StatusService(transport, config.status, view, clock)
-        self.utwin: UTwin | None = None
-        if config.utwin is not None and last_values is not None:
-            self.utwin = UTwin(self.state, last_values, config.utwin, access, clock)
-            self._twin_rpc = RpcService(transport, UTWIN, self.utwin.methods())
-        self.subscriptions: USubscription | Follower | None = None
-        if options is not None:
-            kind = USubscription if options.external is None else Follower
-            self.subscriptions = kind(transport, self.state, router, options, access, clock)
 
     def open(self) -> None:
         """Open the state file, and restore the services from it. Call this before the router recovers and starts.
@@ -112,12 +89,8 @@ class ServiceHost:
             self.state.close()
 
     def _restore(self) -> None:
-        self.pause_service.restore()
-        self.receivers.restore()
-        if self.utwin is not None:
-            self.utwin.restore()
-        if self.subscriptions is not None:
-            self.subscriptions.restore()
+        for service in self._services:
+            service.restore()
 
     async def _until_open(self) -> None:
         while self._problem:
@@ -145,14 +118,9 @@ class ServiceHost:
 
     def use(self, config: Config) -> None:
         """Apply a reloaded configuration."""
-        access = Access.from_config(config)
-        self.pause_service.use(config.control, access)
         self.status.use(config.status)
-        self.receivers.use(config.catalogue, access, _most_authorities(config))
-        if self.utwin is not None and config.utwin is not None:
-            self.utwin.use(config.utwin, access, config.listed_authorities)
-        if self.subscriptions is not None and config.usubscription is not None:
-            self.subscriptions.use(config.usubscription, access)
+        for feature in self.features:
+            feature.use(config)
 
     async def run(self) -> None:
         """Run the services until cancelled."""
@@ -160,10 +128,16 @@ class ServiceHost:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_disk(), name="state-disk")
             tasks.create_task(self.status.run(), name="status")
-            tasks.create_task(self.pause_service.run(), name="pause-ends")
-            tasks.create_task(self._serve_subscriptions(), name="usubscription")
-            if self.utwin is not None:
-                tasks.create_task(self.utwin.run(), name="utwin")
+            for service in self._services:
+                tasks.create_task(self._serve(service), name=type(service).__name__)
+
+    async def _serve(self, service: Service) -> None:
+        while True:
+            try:
+                return await service.run()
+            except Exception:  # a fault in a service must not end the daemon
+                logger.exception("service_failed service=%s retry_s=%s", type(service).__name__, _RETRY_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _watch_disk(self) -> None:
         """Say so while the disk of the state file hangs."""
@@ -182,35 +156,25 @@ class ServiceHost:
                     logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
             before = hangs
 
-    async def _serve_subscriptions(self) -> None:
-        while self.subscriptions is not None:
-            try:
-                await self.subscriptions.run()
-            except Exception:  # a fault in a service must not end the daemon
-                logger.exception("service_failed service=usubscription retry_s=%s", _RETRY_S)
-                await asyncio.sleep(_RETRY_S)
-
     def close(self) -> None:
         """Close the state file. The services answer no request after that."""
-        self.pause_service.close()
+        for service in self._services:
+            service.close()
         self.state.close()
-
-    def gauges(self) -> Mapping[str, int]:
-        """Return the number of entries by kind, for the metrics."""
-        return {} if self.subscriptions is None else self.subscriptions.gauges()
 
 
 async def _ping(caller: UUri, request: pb.PingRequest) -> pb.PingResponse:
     return pb.PingResponse()
 
 
-def _most_authorities(config: Config) -> int:
-    return (config.usubscription or UsubscriptionConfig()).max_authorities_per_topic
+def tables(features: Iterable[Feature | type[Feature]]) -> dict[str, str]:
+    """Return the tables of the state file: those of all features, whichever a configuration has."""
+    return {name: sql for feature in features for name, sql in feature.TABLES.items()}
 
 
-def state_file(config: Config, mirror: Mirror | None = None) -> StateFile:
+def state_file(config: Config, features: Iterable[Feature | type[Feature]], mirror: Mirror | None = None) -> StateFile:
     """Return the state file of a daemon with this configuration, not open yet."""
-    return StateFile(state_path(config), TABLES, mirror)
+    return StateFile(state_path(config), tables(features), mirror)
 
 
 def state_path(config: Config) -> Path | None:

@@ -6,13 +6,13 @@ from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, reconnected_endpoints
 from streamer.config.shown import fingerprint
 from streamer.features.api.answers import in_turns
-from streamer.features.api.running import RunningStreamer
 from streamer.features.host.host import table_of
 from streamer.features.judge.changed import changed_settings
 from streamer.features.judge.diff import Comparison, Side
 from streamer.features.judge.diff_text import consequences_json, losses
 from streamer.features.judge.judge import Known
 from streamer.features.judge.page_known_flows import known_flows
+from streamer.features.record import RunningStreamer
 
 _FLOWS_PER_ITERATION = 50
 
@@ -21,7 +21,8 @@ async def compared(running: RunningStreamer, config: Config) -> Comparison:
     """Compare a configuration with the one in use, for all flows that are known. The event loop goes on meanwhile."""
     router = running.router
     known = Known(router.table, router.interest, router.pause_rules)
-    comparison = Comparison(Side(running.config, known), Side(config, known._replace(table=table_of(config))))
+    after = known._replace(table=table_of(config, running.features))
+    comparison = Comparison(Side(running.config, known), Side(config, after))
     async for flow in in_turns(await known_flows(router, router.clock.monotonic_s()), _FLOWS_PER_ITERATION):
         comparison.add(flow)
     return comparison

@@ -25,6 +25,7 @@ from streamer.features.judge.diff_text import (
     weight,
 )
 from streamer.features.judge.representative import representatives
+from streamer.features.record import Kinds
 from streamer.tools.running import answered
 from streamer.tools.text import EX_CONFIG, EX_IOERR, add_json, complain, document_out, lines_out, reason_of
 
@@ -104,12 +105,12 @@ def _diff(arguments: argparse.Namespace) -> int:
     arguments.config = arguments.old
     try:
         found = find_flows(arguments, old, new)
-        known = known_of(old)
+        known = known_of(old, arguments.features)
     except StateError as exc:
         return complain(str(exc), EX_CONFIG)
     except OSError as exc:
         return complain(reason_of(exc), EX_IOERR)
-    differences = compared(old, new, found, Side(old, known))
+    differences = compared(old, new, found, Side(old, known), arguments.features)
     failing = differences.failing(arguments.fail_on)
     made = not found.is_real
     is_sample = bool(found.cut) and arguments.fail_on != [_NONE]
@@ -136,9 +137,9 @@ def _loaded(path: Path) -> Config | None:
         return None
 
 
-def compared(old: Config, new: Config, found: Found, before: Side) -> Differences:
+def compared(old: Config, new: Config, found: Found, before: Side, kinds: Kinds) -> Differences:
     """Return everything in which two configurations differ."""
-    after = before.known._replace(table=table_of(new))
+    after = before.known._replace(table=table_of(new, kinds))
     comparison = Comparison(before, Side(new, after))
     for flow in found.flows:
         comparison.add(flow)

@@ -18,6 +18,7 @@ from streamer.features.host.state import StateError
 from streamer.features.judge.explain import explain
 from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known, UnclearQuestionError
+from streamer.features.record import Kinds
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
@@ -84,7 +85,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.running or config is None:
         return _ask(daemon_of(arguments, config), flow, arguments.why_not, arguments.as_json)
     try:
-        known = known_of(config)
+        known = known_of(config, arguments.features)
     except StateError as exc:
         return complain(str(exc), EX_CONFIG)
     try:
@@ -93,14 +94,16 @@ def _explain(arguments: argparse.Namespace) -> int:
         return complain(str(exc), 2)
 
 
-def known_of(config: Config) -> Known:
-    """Return what a daemon with this configuration would know, by its state file.
+def known_of(config: Config, kinds: Kinds) -> Known:
+    """Return what a daemon with this configuration and these kinds of features would know, by its state file.
 
     Says so if that cannot be read. Raises `StateError` for a file of a newer version.
     """
     remembered = Remembered()
-    local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-    service_host = ServiceHost(config, local_transport, remembered, SystemClock())
+    clock = SystemClock()
+    features = [kind(config, clock) for kind in kinds]
+    local_transport = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config, kinds))
+    service_host = ServiceHost(config, local_transport, remembered, clock, features)
     logger = logging.getLogger("ustreamer")
     level = logger.level
     logger.setLevel(logging.ERROR)  # suppresses the start's warnings about the file
@@ -112,7 +115,7 @@ def known_of(config: Config) -> Known:
         complain(f"subscriptions and pause rules are unknown: {exc}", 0)
     finally:
         logger.setLevel(level)
-    return Known(table_of(config), remembered.interest, remembered.pause_rules)
+    return Known(table_of(config, kinds), remembered.interest, remembered.pause_rules)
 
 
 def _ask(daemon: DaemonAddress, flow: Flow, why_not: str | None, as_json: bool) -> int:

@@ -95,7 +95,7 @@ def _test(arguments: argparse.Namespace) -> int:
     cases, is_wrong = _cases(arguments.files, not arguments.record)
     if is_wrong:
         return EX_CONFIG
-    known = Known(table_of(config), Interest(), PauseRules())  # without any subscription or pause rule
+    known = Known(table_of(config, arguments.features), Interest(), PauseRules())  # without any subscription or pause rule
     if arguments.record:
         return _record(arguments, config, known, cases)
     results = [_result(case, known) for case in cases]

@@ -8,7 +8,7 @@ from streamer.config.shown import cohort, fingerprint, shown
 from streamer.features.api.access import caller_of, works_on_standby
 from streamer.features.api.answers import API, PROLONG, bad, body_of
 from streamer.features.api.request_queue import one_at_a_time
-from streamer.features.api.running import RunningStreamer
+from streamer.features.record import RunningStreamer
 
 _RELOAD_S = 3600.0  # a reload waits for deliveries; clients that may request it are trusted
 _CAREFULLY = "if_nothing_denied"

@@ -14,8 +14,8 @@ from streamer.delivery.lanes.queue import RouteQueue
 from streamer.features.api.answers import API, RequestQuery, one_of, pattern
 from streamer.features.api.paging import EntryPage, cursors
 from streamer.features.api.request_queue import one_at_a_time
-from streamer.features.api.running import RunningStreamer
 from streamer.features.api.status import lanes_of
+from streamer.features.record import RunningStreamer
 from streamer.uprotocol.uri import UUri
 
 STATES: dict[str, Callable[[Lane], bool]] = {

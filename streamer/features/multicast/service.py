@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method
+from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
 from streamer.journal.file import HANGS_AFTER_S
 from streamer.logs.audit import DENIED, audit
@@ -68,7 +69,7 @@ def filters(response: type[Message], topic: UUri, receiver_authority: str) -> di
     return {name: text for name, text in texts if name in response.DESCRIPTOR.fields_by_name}
 
 
-class MulticastReceivers:
+class MulticastReceivers(Service):
     """The registrations, on disk and in memory, and the interest that follows from them."""
 
     TABLES: ClassVar[Mapping[str, str]] = {

@@ -7,10 +7,11 @@ from typing import Any
 from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from streamer.delivery.router import Router
 from streamer.features.api.access import caller_of, refused, works_on_standby
 from streamer.features.api.answers import API, body_of
 from streamer.features.api.request_queue import is_gone
-from streamer.features.api.running import PairedView, RunningStreamer
+from streamer.features.pair.paired import Paired
 from streamer.features.pair.view import DIFFERENCES, PairView
 from streamer.journal.moments import as_moment
 from streamer.logs.audit import DENIED, audit
@@ -22,12 +23,7 @@ _AGAIN_S = 0.1
 _ALONE = "this streamer works alone: its configuration has no section pair"
 
 
-def notes(pair: PairedView) -> list[str]:
-    """Return the notes for `/readyz` (`PairView.notes`)."""
-    return pair.view.notes
-
-
-def families(pair: PairedView) -> Iterable[Metric]:
+def families(pair: Paired) -> Iterable[Metric]:
     """Yield what is known of the pair: the families that there are only with a section `pair`."""
     view = pair.view
     for name, text, value in (
@@ -60,10 +56,11 @@ def families(pair: PairedView) -> Iterable[Metric]:
 
 
 class PairPages:
-    """The pair of a `RunningStreamer`."""
+    """The pages of one streamer. ``pair`` None: it works alone."""
 
-    def __init__(self, running: RunningStreamer) -> None:
-        self._running = running
+    def __init__(self, pair: Paired | None, router: Router) -> None:
+        self._paired = pair
+        self._router = router
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
@@ -86,12 +83,12 @@ class PairPages:
         audit("handover", **caller._asdict(), epoch=before.epoch)
         return web.json_response(as_json(before), status=202)
 
-    async def _handed_over(self, pair: PairedView, request: web.Request, anyway: bool) -> str:
+    async def _handed_over(self, pair: Paired, request: web.Request, anyway: bool) -> str:
         """Hand over; return why the other one cannot take over. What may have been a late heartbeat is not taken at once."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _PATIENCE_S
         while True:
-            if self._running.router.is_draining:
+            if self._router.is_draining:
                 return "it is ending already"
             why = pair.hand_over(anyway)
             if not why or not pair.view.is_active or loop.time() > until_s:
@@ -100,10 +97,10 @@ class PairPages:
             if is_gone(request):
                 return "the client is gone"
 
-    def _pair(self) -> PairedView:
-        if self._running.pair is None:
+    def _pair(self) -> Paired:
+        if self._paired is None:
             raise refused(_ALONE, web.HTTPNotFound)
-        return self._running.pair
+        return self._paired
 
 
 def as_json(view: PairView) -> dict[str, Any]:

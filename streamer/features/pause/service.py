@@ -24,6 +24,7 @@ from streamer.config.services import ControlConfig
 from streamer.features.host.access import Access, Caller
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method
+from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
 from streamer.journal.file import HANGS_AFTER_S
 from streamer.logs.audit import DENIED, audit
@@ -57,7 +58,7 @@ class PausedRule(NamedTuple):
     until_ms: int | None = None
 
 
-class PauseService:
+class PauseService(Service):
     """Keeps the rules in the router's memory, and the same on disk."""
 
     TABLES: ClassVar[Mapping[str, str]] = {

@@ -13,17 +13,16 @@ from aiohttp import web
 from streamer.config.checks import nearest
 from streamer.delivery.router import Router
 from streamer.features.api.access import caller_of, for_this_machine, refused, shows_payloads
+from streamer.features.api.payloads import PAYLOADS, payload_fields
 from streamer.features.api.streams import Streams, event, moment
 from streamer.features.tap.tap import OUTCOMES, Tap, TapFilter, Tapped
 from streamer.logs.audit import audit
-from streamer.uprotocol.message import Attributes, UMessageType, UPayloadFormat
-from streamer.uprotocol.payload import payload_as
+from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.uri import UriError, UUri
 from streamer.uprotocol.uuid import format_id
 
 MAX_TAPS = 4
 MAX_RATE = 1000
-PAYLOADS = ("none", "length", "hex", "json", "text")
 TYPES = {kind.name.lower(): kind for kind in UMessageType if kind}
 
 _WRITES_PER_S = 10
@@ -161,19 +160,6 @@ def as_json(tapped: Tapped, payload: str) -> dict[str, Any]:
         "in_daemon_s": None if tapped.in_daemon_s is None else round(tapped.in_daemon_s, 6),
         **payload_fields(payload, attributes, tapped.payload_bytes, tapped.payload),
     }
-
-
-def payload_fields(form: str, attributes: Attributes, size: int | None, beginning: bytes | None) -> dict[str, Any]:
-    """Return what is shown of a payload of ``size`` bytes in one of the forms of `PAYLOADS`: its ``beginning``, if any."""
-    shown: dict[str, Any] = {}
-    if form != "none":
-        shown["bytes"] = size
-        shown["payload_format"] = UPayloadFormat(attributes.payload_format).name.lower()
-    if beginning is not None:
-        cut = (size or 0) - len(beginning)
-        shown["payload"] = payload_as(beginning, form, is_cut=cut > 0)
-        shown["cut_bytes"] = cut
-    return shown
 
 
 def _pattern(name: str, given: dict[str, str]) -> UUri | None:

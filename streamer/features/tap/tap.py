@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from streamer.delivery.lanes.lane import RESTORED, Delivery, Lane
 from streamer.delivery.observers import OutcomeObserver
+from streamer.features.api.payloads import PAYLOAD_BYTES
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Attributes, UMessage, UMessageType, sink_matches
 from streamer.uprotocol.status import UCode
@@ -26,9 +27,6 @@ SENT = "sent"
 """The outcome shown for a message that was sent to a network that does not confirm (Zenoh). It is not shown again."""
 
 OUTCOMES = (SENT, *(outcome.value for outcome in Outcome))
-
-PAYLOAD_BYTES = 2048
-"""How many bytes of a payload are shown."""
 
 MAX_BYTES = 1024 * 1024
 """How many bytes a tap keeps between two calls of `Tap.take`, by default."""

@@ -16,6 +16,7 @@ from streamer.clock import Clock
 from streamer.config import services as config
 from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
+from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
 from streamer.features.usubscription import wire
 from streamer.features.usubscription.entries import ListedSubscription, SubscriptionState
@@ -37,7 +38,7 @@ and the query is repeated."""
 logger = logging.getLogger("ustreamer.usubscription")
 
 
-class Follower:
+class Follower(Service):
     """Keeps the subscriptions of the service ``options.external`` that the configuration wants followed."""
 
     TABLES: ClassVar[Mapping[str, str]] = {

@@ -1,14 +1,17 @@
 """The page for subscriptions: of the streamer's own uSubscription service, or the known ones of a followed service."""
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from streamer.features.api.answers import API, RequestQuery, in_turns, pattern
 from streamer.features.api.paging import EntryPage, cursors
 from streamer.features.api.request_queue import one_at_a_time
-from streamer.features.api.running import RunningStreamer
 from streamer.features.usubscription.entries import ListedSubscription
+from streamer.features.usubscription.follow import Follower
+from streamer.features.usubscription.service import USubscription
 from streamer.journal.moments import as_moment
 from streamer.uprotocol.uri import UUri
 
@@ -16,11 +19,20 @@ _ENTRIES_PER_ITERATION = 1000
 """The most subscriptions that are read in one iteration of the event loop."""
 
 
-class SubscriptionPages:
-    """The subscriptions that a `RunningStreamer` knows."""
+def families(gauges: Mapping[str, int]) -> Iterable[Metric]:
+    """Yield the number of entries by kind. ``gauges``: empty without a service."""
+    entries = GaugeMetricFamily("ustreamer_usubscription_entries", "What uSubscription keeps.", labels=("kind",))
+    for kind, number in gauges.items():
+        entries.add_metric((kind,), number)
+    yield entries
 
-    def __init__(self, running: RunningStreamer) -> None:
-        self._running = running
+
+class SubscriptionPages:
+    """The subscriptions that the streamer knows."""
+
+    def __init__(self, service: Callable[[], USubscription | Follower | None]) -> None:
+        """``service`` returns the service in use; None: there is none."""
+        self._service = service
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""
@@ -30,7 +42,7 @@ class SubscriptionPages:
         query = RequestQuery(request, ("topic", "subscriber", "limit", "after"))
         topic, subscriber = query.read("topic", pattern), query.read("subscriber", pattern)
         page = EntryPage[ListedSubscription](query.limit(), query.read("after", cursors(UUri, UUri)))
-        service = self._running.service_host.subscriptions
+        service = self._service()
         if service is not None:
             async for entry in in_turns(service.listed(), _ENTRIES_PER_ITERATION):
                 if (topic is None or topic.matches(entry.topic)) and (
@@ -43,16 +55,16 @@ class SubscriptionPages:
                 "next": page.next,
                 "total": page.total,
                 "observers": 0 if service is None else service.gauges().get("observers", 0),
-                "service": self._service(),
+                "service": _where(service),
             }
         )
 
-    def _service(self) -> str:
-        """Return the address of the uSubscription service."""
-        options = self._running.config.usubscription
-        if options is None:
-            return "none"
-        return "here" if options.external is None else "external"
+
+def _where(service: USubscription | Follower | None) -> str:
+    """Return where the uSubscription service is."""
+    if service is None:
+        return "none"
+    return "here" if isinstance(service, USubscription) else "external"
 
 
 def _as_json(entry: ListedSubscription) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from streamer.config import services as config
 from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import log_refusal
+from streamer.features.host.service import Service
 from streamer.features.host.state import StateError, StateFile, Statement
 from streamer.features.usubscription import rows, wire
 from streamer.features.usubscription.entries import Change, ListedSubscription, Update
@@ -76,7 +77,7 @@ class Transaction:
     """Number of notifications that are left out because too much changed in one transaction."""
 
 
-class USubscription:
+class USubscription(Service):
     """core.usubscription for our own authority and the local ones."""
 
     TABLES: ClassVar[Mapping[str, str]] = rows.TABLES

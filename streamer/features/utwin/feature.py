@@ -1,48 +1,84 @@
-"""What uTwin adds to a router: the steps that fill the last values, and the initial values."""
+"""The record of uTwin: the steps that fill the last values, core.utwin, and the initial values of subscribers."""
 
 import asyncio
-from collections.abc import Iterable
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.inbound.step import InboundStep, Inlet
 from streamer.delivery.router import Additions
+from streamer.features.host.access import Access
+from streamer.features.host.rpc import RpcService
+from streamer.features.host.service import Service
+from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, ServiceParts
 from streamer.features.utwin.initial_values import InitialValues
 from streamer.features.utwin.last_values import LastValues
 from streamer.features.utwin.remembering import Remembering
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT
+from streamer.features.utwin.service import UTwin
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, UTWIN, EntityId
 
 
-class TwinFeature:
-    """The last Publish of each topic that a router takes from its networks, and those that it sends to new subscribers."""
+class UtwinFeature(Feature):
+    """The last Publish of each topic that a router takes from its networks, and those that it sends to new subscribers.
+
+    ``last_values`` and ``service`` None: there is no section for uTwin.
+    """
+
+    TABLES = UTwin.TABLES
+    last_values: LastValues | None = None
+    service: UTwin | None = None
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        """``config``: with a section for uTwin."""
-        assert config.utwin is not None
-        bounds = config.utwin.max_topics, config.utwin.max_bytes
-        self.last_values = LastValues(*bounds, config.listed_authorities, asyncio.Event())
-        self.initial_values = InitialValues(self.last_values, clock)
-        self.use(config)
+        super().__init__(config, clock)
+        if config.utwin is not None:
+            bounds = config.utwin.max_topics, config.utwin.max_bytes
+            self.last_values = LastValues(*bounds, config.listed_authorities, asyncio.Event())
+            self.initial_values = InitialValues(self.last_values, clock)
+            self._use_initial_topics(config)
+
+    @classmethod
+    def entities(cls, config: Config) -> tuple[EntityId, ...]:
+        return () if config.utwin is None else (UTWIN,)
 
     @property
     def additions(self) -> Additions:
-        """Return what the router's constructor gets."""
+        if self.last_values is None:
+            return Additions()
         return Additions(steps=(self._step,), interest=(self.initial_values,), tasks=(self.initial_values,))
 
+    def serve(self, parts: ServiceParts) -> Service | None:
+        if self.last_values is not None and self.config.utwin is not None:
+            access = Access.from_config(self.config)
+            self.service = UTwin(parts.state, self.last_values, self.config.utwin, access, self.clock)
+            RpcService(parts.local, UTWIN, self.service.own_methods())
+        return self.service
+
     def use(self, config: Config) -> None:
-        """Apply a reloaded configuration."""
+        super().use(config)
+        if self.last_values is not None:
+            self._use_initial_topics(config)
+        if self.service is not None and config.utwin is not None:
+            self.service.use(config.utwin, Access.from_config(config), config.listed_authorities)
+
+    def _use_initial_topics(self, config: Config) -> None:
         self.initial_values.use([] if config.usubscription is None else config.usubscription.initial_topics)
 
-    def families(self) -> Iterable[Metric]:
-        """Yield the metrics about what is kept."""
-        values = self.last_values
-        yield GaugeMetricFamily("ustreamer_utwin_topics", "Topics whose last message uTwin keeps.", len(values))
-        yield GaugeMetricFamily("ustreamer_utwin_bytes", "Bytes of these messages.", values.bytes)
-        yield CounterMetricFamily(
-            "ustreamer_utwin_forgotten_messages", "Last messages for which uTwin had no room any more.", values.forgotten
-        )
+    def pages(self, running: RunningStreamer) -> Pages:
+        from streamer.features.utwin.page import LastValuePages  # noqa: PLC0415
+
+        return LastValuePages(lambda: self.service, self.clock).routes()
+
+    def families(self) -> Metrics:
+        from streamer.features.utwin.page import families  # noqa: PLC0415
+
+        return () if self.last_values is None else families(self.last_values)
+
+    @staticmethod
+    def add_commands(commands: Commands) -> None:
+        from streamer.features.utwin.command import add_to  # noqa: PLC0415
+
+        add_to(commands)
 
     def _step(self, inlet: Inlet) -> InboundStep | None:
-        return None if inlet.endpoint == LOCAL_ENDPOINT else Remembering(self.last_values)
+        if inlet.endpoint == LOCAL_ENDPOINT or self.last_values is None:
+            return None
+        return Remembering(self.last_values)

@@ -23,6 +23,7 @@ from streamer.clock import Clock
 from streamer.config.services import UtwinConfig
 from streamer.features.host.access import Access
 from streamer.features.host.rpc import Method
+from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
 from streamer.features.utwin.last_values import LastValue, LastValues, without_token
 from streamer.journal import codec
@@ -47,7 +48,7 @@ class _Found(NamedTuple):
     message: UMessage | None = None
 
 
-class UTwin:
+class UTwin(Service):
     """The service. ``values`` are those that the router's ingresses fill."""
 
     TABLES: ClassVar[Mapping[str, str]] = {
@@ -65,7 +66,7 @@ class UTwin:
         self._access = access
         self._clock = clock
 
-    def methods(self) -> dict[int, Method]:
+    def own_methods(self) -> dict[int, Method]:
         """Return the methods of core.utwin."""
         return {GET_LAST_MESSAGES: Method(pb.GetLastMessagesRequest, self._get)}
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamer.config.models import Config
-from streamer.features.judge import machine, probe
+from streamer.features.check import machine, probe
+from streamer.features.every import FEATURES
 from streamer.transports.probe import Answer, Probe
 
 
@@ -20,4 +21,4 @@ def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
 
 
 def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
-    return answers(machine.stores(Config.model_validate(raw(**sections)), used))
+    return answers(machine.stores(Config.model_validate(raw(**sections)), FEATURES, used))

@@ -8,8 +8,9 @@ import pytest
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.features.host.access import Caller
-from streamer.features.host.host import ServiceHost, entities
 from streamer.features.judge.command_explain import Remembered
+from streamer.features.pause.feature import PauseFeature
+from streamer.features.record import one_of
 from streamer.main import main
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import TransportContext
@@ -19,6 +20,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
+from tests.hosted import hosted, served
 from tests.unit.tools.commands import GOOD, SPEED
 
 LOCAL_SOURCE = (
@@ -337,8 +339,8 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
 
     async def live() -> None:
         config = load(file)
-        core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), entities(config))
-        service_host = ServiceHost(config, core, Remembered(), SystemClock())
+        core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), served(config))
+        service_host = hosted(config, core, Remembered(), SystemClock())
         service_host.open()
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
@@ -349,7 +351,9 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
         core._handlers[USUBSCRIPTION](message, answered.set)
         serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
-        await service_host.pause_service.pause(PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), Caller("http", "127.0.0.1"))
+        await one_of(service_host.features, PauseFeature).service.pause(
+            PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), Caller("http", "127.0.0.1")
+        )
         serving.cancel()
         service_host.close()
 

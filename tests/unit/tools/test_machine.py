@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.features.judge.machine import _readable, _shown
+from streamer.features.check.machine import _readable, _shown
 from streamer.transports.probe import Answer, Verdict
 from tests.unit.tools.probes import of_stores
 

@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from streamer.config.models import Config
-from streamer.features.host.host import TABLES
+from streamer.features.check import machine, probe
 from streamer.features.host.state import form_of
-from streamer.features.judge import machine, probe
 from streamer.files import in_thread
 from streamer.journal.file import DatabaseFile
 from streamer.journal.lock import FileLock
@@ -28,6 +27,7 @@ from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, ok
 from tests.certificates import write_certificates
+from tests.hosted import TABLES
 from tests.unit.tools.probes import answers, of_stores, raw
 from tests.unit.tools.probing import checked, lines
 

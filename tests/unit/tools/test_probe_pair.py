@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from streamer.features.judge import probe
+from streamer.features.check import probe
 from streamer.tools.running import DaemonAddress
 from tests.ports import HOST, free_port
 from tests.unit.tools.probing import checked, lines

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from streamer.features.judge import probe
+from streamer.features.check import probe
 from streamer.journal.lock import FileLock
 from streamer.journal.sqlite import FileError
 from streamer.tools.running import DaemonAddress, NotAskedError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.features.judge.probe import run_all
+from streamer.features.check.probe import run_all
 from streamer.transports.certificates import CertificateFile, CertificateRole, expiry_probe, valid_until_s
 from streamer.transports.probe import Answer, Verdict
 from tests.certificates import DAY, write_certificates

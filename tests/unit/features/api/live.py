@@ -3,14 +3,18 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
+from streamer.delivery.router import Router
 from streamer.features.api.live import LivePages
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
+from streamer.features.record import RunningStreamer, one_of
+from streamer.features.tap.feature import TapFeature
 from tests.flow.harness import RouterHarness, configuration
 from tests.ports import free_port
 
@@ -26,6 +30,7 @@ class LiveHarness:
         self.write_token(TOKEN)
         self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
         self.flow = RouterHarness(self.config, is_tapped=False)
+        self.tap = one_of(self.flow.features, TapFeature)
         self.live = LivePages(self.flow.router, lambda: self.config)
         self.port = free_port()
         self.metrics = MetricsConfig(listen=f"127.0.0.1:{self.port}")
@@ -34,8 +39,12 @@ class LiveHarness:
             Exposition(self.flow.router),
             self.metrics,
             self.config.control,
-            self.live.routes(),
+            [*self.live.routes(), *self.tap.pages(cast(RunningStreamer, self))],
         )
+
+    @property
+    def router(self) -> Router:
+        return self.flow.router
 
     @property
     def has_reader(self) -> bool:
@@ -60,4 +69,5 @@ async def serving(folder: Path, **changes: object) -> AsyncIterator[tuple[LiveHa
             yield live, session
     finally:
         live.live.close()
+        await live.tap.stop()
         await live.server.stop()

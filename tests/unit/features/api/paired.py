@@ -13,6 +13,7 @@ from streamer.features.pair.lease import Timing
 from streamer.features.pair.view import PairView
 from tests.ports import HOST, free_port
 from tests.unit.features.api.daemon import DaemonHarness
+from tests.unit.features.pair.found import pair_of
 from tests.waiting import until
 
 KEY = "k" * 40
@@ -71,8 +72,7 @@ class PairHarness:
 
 
 def view_of(harness: DaemonHarness) -> PairView:
-    assert harness.daemon.pair is not None
-    return harness.daemon.pair.view
+    return pair_of(harness.daemon.features).view
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.features.api.metrics import Exposition
+from streamer.features.usubscription.page import families
 from streamer.transports.errors import PermanentError, RefusedError
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
@@ -19,7 +20,7 @@ class Scrape:
     def __init__(self, harness: RouterHarness, exposition: Exposition | None = None) -> None:
         self.families = list(
             text_string_to_metric_families(
-                (exposition or Exposition(harness.router, None, lambda: {"subscriptions": 7})).text().decode()
+                (exposition or Exposition(harness.router, None, [lambda: families({"subscriptions": 7})])).text().decode()
             )
         )
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamer.features.tap.page import PAYLOADS
+from streamer.features.api.payloads import PAYLOADS
 from streamer.features.utwin.command import _row
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from tests.clock import FakeClock

@@ -3,9 +3,12 @@
 import asyncio
 from pathlib import Path
 
+from streamer.features.record import one_of
+from streamer.features.utwin.feature import UtwinFeature
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
 from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.utwin.found import last_values_of
 from tests.waiting import until
 
 
@@ -29,8 +32,7 @@ async def test_what_is_kept_is_counted_and_what_was_forgotten(tmp_path: Path) ->
     async with running(tmp_path, utwin={"max_topics": 3, "max_bytes": "64KiB"}) as served:
         assert await metrics(served) == {"topics": 0, "bytes": 0, "forgotten_messages_total": 0}
         arrive(served, *[b"x"] * 5)
-        assert served.daemon.twin is not None
-        values = served.daemon.twin.last_values
+        values = last_values_of(served.daemon.features)
         size = sum(value.message.size for _, value in values.listed())
         assert await metrics(served) == {"topics": 3, "bytes": size, "forgotten_messages_total": 2}
 
@@ -69,8 +71,7 @@ async def test_a_reload_switches_initial_values_on_before_it_waits_for_an_endpoi
         served.raw |= {"routes": [], "usubscription": {"initial": True}}
         served.write()
         reloading = asyncio.create_task(served.daemon.reload("test", "here"))
-        assert served.daemon.twin is not None
-        initial = served.daemon.twin.initial_values
+        initial = one_of(served.daemon.features, UtwinFeature).initial_values
         await until(lambda: initial._topics, "initial values")
         assert not reloading.done()
         cloud.release_withheld()

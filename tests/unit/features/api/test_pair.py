@@ -18,6 +18,7 @@ from tests.unit.features.api.audit import audited
 from tests.unit.features.api.daemon import running
 from tests.unit.features.api.paired import PairHarness, pair, view_of
 from tests.unit.features.api.played import document_of
+from tests.unit.features.pair.found import pair_of
 from tests.waiting import until
 
 PAIR, HANDOVER = "/api/v1/pair", "/api/v1/pair/handover"
@@ -49,8 +50,7 @@ async def test_a_transport_that_is_built_anew_still_hears_the_other_one_beside_t
     daemon, network = two.active.daemon, FakeNetwork()
     monkeypatch.setattr(MemoryTransport, "shared", network)
     await daemon._rebuild("vehicle")
-    assert daemon.pair is not None
-    assert network.takes == [daemon.pair.member.hear_aside]
+    assert network.takes == [pair_of(daemon.features).member.hear_aside]
 
 
 async def test_one_that_works_alone_has_no_pair(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_hand_over_waits_for_a_heartbeat_that_is_late(two: PairHarness, 
     late = ["the other one does not answer"] * 3
     monkeypatch.setattr("streamer.features.pair.page._PATIENCE_S", 600)
     monkeypatch.setattr("streamer.features.pair.page._AGAIN_S", 0)
-    pair_of_active = two.active.daemon.pair
+    pair_of_active = pair_of(two.active.daemon.features)
     assert pair_of_active is not None
     why = pair_of_active.member.why_not_hand_over
     monkeypatch.setattr(pair_of_active.member, "why_not_hand_over", lambda: late.pop() if late else why())
@@ -129,8 +129,7 @@ async def test_a_client_that_does_not_wait_for_it_hands_nothing_over(
 ) -> None:
     monkeypatch.setattr("streamer.features.pair.page._PATIENCE_S", 600)
     active = two.active
-    assert active.daemon.pair is not None
-    monkeypatch.setattr(active.daemon.pair, "hand_over", lambda anyway: "the other one does not answer")
+    monkeypatch.setattr(pair_of(active.daemon.features), "hand_over", lambda anyway: "the other one does not answer")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await active.ask(HANDOVER, {})
@@ -188,9 +187,8 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
     assert ["ustreamer_journal_up" in text for text in shown] == [True, False]
     router = standby.daemon.router
     assert summary(router).startswith("on standby, with a copy of everything")
-    assert standby.daemon.pair is not None
     patched = pytest.MonkeyPatch()
-    patched.setattr(standby.daemon.pair.member, "why_not_whole", lambda: "the disk is full")
+    patched.setattr(pair_of(standby.daemon.features).member, "why_not_whole", lambda: "the disk is full")
     why = "on standby: the disk is full"
     await until(lambda: f"STATUS={why}" in told, "systemd knows")
     asked = await standby.ask("/readyz")
@@ -204,8 +202,7 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
 async def test_with_another_configuration_nobody_takes_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """But the one on standby is ready, so that an update one after the other goes on to the other one."""
     active, standby = two.active, two.standby
-    assert standby.daemon.pair is not None
-    standby.daemon.pair.use(standby.daemon.config.model_copy(update={"routes": []}))
+    pair_of(standby.daemon.features).use(standby.daemon.config.model_copy(update={"routes": []}))
     await until(lambda: not any(view_of(each).is_alike for each in two.harnesses), "both know")
     why = "the other one has another configuration"
     monkeypatch.setattr("streamer.features.pair.page._PATIENCE_S", 0)

@@ -5,7 +5,6 @@ from itertools import pairwise
 from streamer import __version__
 from streamer.config.shown import fingerprint
 from streamer.features.api.status_message import ENDPOINTS, REASONS, ROUTES, TEXT, StatusView
-from streamer.features.pair.view import PairView
 from streamer.journal.moments import as_moment
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError
@@ -40,15 +39,6 @@ async def test_it_says_how_the_streamer_is() -> None:
         cloud.refuse = lambda message: None
         cloud.restore_link()
         assert (view.status().ready, view.status().queued) == (True, 0)
-
-
-async def test_one_of_a_pair_says_whether_it_is_protected() -> None:
-    view = PairView(True, "why", 0, 7, 1, False, "no link", "", True, False, "x" * 300, 0, 0, {})
-    async with RouterHarness() as harness:
-        assert not StatusView(harness).status().HasField("pair")
-        pair = StatusView(harness, lambda: view).status().pair
-        assert (pair.epoch, pair.protected, pair.problem) == (7, False, "x" * TEXT)
-        assert StatusView(harness, lambda: view._replace(is_protected=True, problem="")).status().pair.protected
 
 
 async def test_it_stays_small_whatever_there_is() -> None:

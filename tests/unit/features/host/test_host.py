@@ -10,7 +10,10 @@ from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.features.host import host as module
 from streamer.features.host.access import Caller
-from streamer.features.host.host import ServiceHost, entities, state_path
+from streamer.features.host.host import state_path
+from streamer.features.pause.feature import PauseFeature
+from streamer.features.record import one_of
+from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import LinkState, TransportContext
 from streamer.transports.local import LocalTransport
@@ -19,6 +22,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
+from tests.hosted import hosted, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 
@@ -39,9 +43,9 @@ class World:
 
     def __init__(self, **changes: Any) -> None:
         config = Config.model_validate(RAW | changes)
-        self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), entities(config))
+        self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
         self.router = FakeRouter()
-        self.host = ServiceHost(config, self.local, self.router, SystemClock())
+        self.host = hosted(config, self.local, self.router, SystemClock())
 
 
 @pytest.mark.parametrize(
@@ -74,8 +78,8 @@ async def test_a_service_with_a_fault_is_logged_and_restarted(
         again.set()
         await asyncio.Event().wait()
 
-    assert world.host.subscriptions is not None
-    monkeypatch.setattr(world.host.subscriptions, "run", run)
+    assert one_of(world.host.features, UsubscriptionFeature).service is not None
+    monkeypatch.setattr(one_of(world.host.features, UsubscriptionFeature).service, "run", run)
     serving = asyncio.create_task(world.host.run())
     await asyncio.wait_for(again.wait(), 10)
     serving.cancel()
@@ -93,7 +97,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     place.mkdir()
     before = World(**changes)
     before.host.open()
-    await before.host.pause_service.pause(RULE, BY)
+    await one_of(before.host.features, PauseFeature).service.pause(RULE, BY)
     before.host.close()
     place.rename(tmp_path / "away")
     place.write_text("in the way")
@@ -103,7 +107,7 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     await world.local.start()
     assert world.local.state is LinkState.DOWN
     with pytest.raises(UStatusError, match="state file") as refused:
-        await world.host.pause_service.resume(RULE, BY)
+        await one_of(world.host.features, PauseFeature).service.resume(RULE, BY)
     assert refused.value.code is UCode.UNAVAILABLE
     serving = asyncio.create_task(world.host.run())
     try:
@@ -127,7 +131,7 @@ async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> Non
     path = tmp_path / "state.db"
     before = World(state={"path": str(path)})
     before.host.open()
-    await before.host.pause_service.pause(RULE, BY)
+    await one_of(before.host.features, PauseFeature).service.pause(RULE, BY)
     before.host.close()
     content = path.read_bytes()
     world = World(state={"path": str(path)})
@@ -143,15 +147,15 @@ async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> Non
 async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
     world = World(usubscription=None)
     world.host.open()
-    assert world.host.subscriptions is None
-    assert world.host.gauges() == {}
+    assert one_of(world.host.features, UsubscriptionFeature).service is None
+    assert one_of(world.host.features, UsubscriptionFeature).gauges() == {}
     world.host.close()
 
 
 async def test_everybody_gets_an_answer_to_a_ping(caplog: pytest.LogCaptureFixture) -> None:
     config = Config.model_validate(RAW | {"usubscription": None})
-    local = RecordingLocalTransport("gw", *entities(config))
-    services = ServiceHost(config, local, FakeRouter(), SystemClock())
+    local = RecordingLocalTransport("gw", *served(config))
+    services = hosted(config, local, FakeRouter(), SystemClock())
     services.open()
     caller, method = UUri.parse("//stranger/1/1/0"), USTREAMER.at("gw", PING)
     asked = request(SystemClock().wall_ms(), caller, method, 1000)

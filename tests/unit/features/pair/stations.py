@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 from streamer.clock import SystemClock
-from streamer.features.host.host import TABLES
 from streamer.features.host.state import StateFile
 from streamer.features.pair.lease import Changed, Timing
 from streamer.features.pair.link import Link
@@ -20,6 +19,7 @@ from streamer.journal.journal import Journal
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
+from tests.hosted import TABLES
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from streamer.features.host.host import TABLES
 from streamer.features.host.state import StateError, StateFile, Statement
 from streamer.features.pair import wire
 from streamer.features.pair.sending import LONGEST_PAUSE_S, MOST_BYTES
 from streamer.features.pair.state import SILENT_S, MirroredState, StateReplica, Written
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
+from tests.hosted import TABLES
 from tests.waiting import POLL_S, until
 
 Contents = dict[str, list[tuple[object, ...]]]

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.features.tap.tap import MAX_BYTES, PAYLOAD_BYTES, Tap, TapFilter
+from streamer.features.api.payloads import PAYLOAD_BYTES
+from streamer.features.tap.tap import MAX_BYTES, Tap, TapFilter
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import Options, UMessage, UMessageType, notification, publish, request
 from streamer.uprotocol.status import UCode

@@ -14,8 +14,9 @@ from streamer.config.pair import PairConfig
 from streamer.config.secrets import dotted, is_secret_file
 from streamer.config.tls import TlsConfig, TlsError, server_context
 from streamer.config.token import read_token
-from streamer.features.host.host import TABLES, state_path
+from streamer.features.host.host import state_path, tables
 from streamer.features.host.state import form_of
+from streamer.features.record import Kinds
 from streamer.files import open_to_read
 from streamer.journal.file import problem_of
 from streamer.journal.lock import is_in_use
@@ -95,7 +96,7 @@ def _token(path: Path) -> Answer:
     return ok("the file holds a token")
 
 
-def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
+def stores(config: Config, kinds: Kinds, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
     """Yield a probe for every file and folder that the streamer writes, and for the disk space that they may need.
 
     ``used``: the files that the streamer of this configuration uses now; None: it cannot be queried.
@@ -104,7 +105,7 @@ def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterato
     if journal is not None:
         yield blocking("journal.path", partial(_database, journal.path, JOURNAL, used))
     if state is not None:
-        yield blocking("state.path", partial(_database, state, form_of(TABLES), used))
+        yield blocking("state.path", partial(_database, state, form_of(tables(kinds)), used))
     if config.trace is not None:
         yield blocking("trace.path", partial(_folder, config.trace.path, None))
     if config.log.audit is not None:

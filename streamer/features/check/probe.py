@@ -15,7 +15,8 @@ from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
 from streamer.config.pair import PairConfig
 from streamer.config.stores import JournalConfig
-from streamer.features.judge import machine
+from streamer.features.check import machine
+from streamer.features.record import Kinds
 from streamer.files import in_thread
 from streamer.tools.running import NotAskedError, ask, configured
 from streamer.tools.text import lines_out
@@ -56,9 +57,9 @@ class Running(NamedTuple):
     """The differences between the streamer and its peer in the pair."""
 
 
-def probe(path: Path, config: Config) -> int:
+def probe(path: Path, config: Config, kinds: Kinds) -> int:
     """Run all probes, print a line for each, and return the exit status: 1 if there is a problem."""
-    answers = asyncio.run(answers_for(path, config))
+    answers = asyncio.run(answers_for(path, config, kinds))
     lines_out(f"{answer.verdict.value:<{_LONGEST}}  {key}: {answer.text}" for key, answer in answers)
     count = Counter(answer.verdict for _, answer in answers)
     counted = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict)
@@ -66,17 +67,17 @@ def probe(path: Path, config: Config) -> int:
     return 1 if count[Verdict.PROBLEM] else 0
 
 
-def probed(path: Path, config: Config) -> tuple[list[dict[str, str]], int]:
+def probed(path: Path, config: Config, kinds: Kinds) -> tuple[list[dict[str, str]], int]:
     """Run all probes. Return each key with its verdict and text, and the exit status as `probe` does."""
-    answers = asyncio.run(answers_for(path, config))
+    answers = asyncio.run(answers_for(path, config, kinds))
     shown = [{"key": key, "verdict": answer.verdict.value, "text": answer.text} for key, answer in answers]
     return shown, 1 if any(answer.verdict is Verdict.PROBLEM for _, answer in answers) else 0
 
 
-async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
+async def answers_for(path: Path, config: Config, kinds: Kinds) -> list[tuple[str, Answer]]:
     """Return every probe's key and answer, in the order of the file."""
     running = await _running(path, config)
-    probes = list(_probes(config, running))
+    probes = list(_probes(config, kinds, running))
     for brought in await asyncio.gather(*(_of_endpoint(config, name, running) for name in config.endpoints)):
         probes += brought
     return list(zip((each.key for each in probes), await run_all(probes), strict=True))
@@ -116,14 +117,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
+def _probes(config: Config, kinds: Kinds, running: Running | None) -> Iterator[Probe]:
     if config.metrics is not None:
         yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
     if config.pair is not None:
         key = "pair.listen" if config.pair.listens else "pair.connect"
         yield blocking(key, partial(_pair, config.pair, config.authority, running))
     yield from machine.files(config)
-    yield from machine.stores(config, _files_in_use(config, running))
+    yield from machine.stores(config, kinds, _files_in_use(config, running))
 
 
 def _files_in_use(config: Config, running: Running | None) -> frozenset[str] | None:

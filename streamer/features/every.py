@@ -1,0 +1,34 @@
+"""The one list of features; one that can go on standby has to be the first.
+
+To take one out: delete its folder, its lines here, and its folder of tests.
+"""
+
+from streamer.clock import Clock
+from streamer.config.models import Config
+from streamer.features.check.feature import CheckFeature
+from streamer.features.judge.feature import JudgeFeature
+from streamer.features.multicast.feature import MulticastFeature
+from streamer.features.pair.feature import PairFeature
+from streamer.features.pause.feature import PauseFeature
+from streamer.features.record import Feature
+from streamer.features.tap.feature import TapFeature
+from streamer.features.traces.feature import TracesFeature
+from streamer.features.usubscription.feature import UsubscriptionFeature
+from streamer.features.utwin.feature import UtwinFeature
+
+FEATURES: tuple[type[Feature], ...] = (
+    PairFeature,
+    CheckFeature,
+    JudgeFeature,
+    TracesFeature,
+    TapFeature,
+    PauseFeature,
+    MulticastFeature,
+    UsubscriptionFeature,
+    UtwinFeature,
+)
+
+
+def built(config: Config, clock: Clock) -> list[Feature]:
+    """Build the features of one streamer."""
+    return [kind(config, clock) for kind in FEATURES]

@@ -1,0 +1,193 @@
+"""The record of a feature: what it brings to a running streamer, one method for each seam.
+
+`streamer.features.every` lists the features. The daemon, the host of services, the HTTP port and the command line go through
+that list, and name none of them. A feature overrides what it has; each default brings nothing.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from streamer.clock import Clock
+from streamer.config.models import Config
+from streamer.delivery.router import Additions, Router
+from streamer.features.host.router import RouterForServices
+from streamer.features.host.service import Service
+from streamer.features.host.state import Mirror, StateFile
+from streamer.journal.journal import Journal
+from streamer.transports.base import UTransport
+from streamer.transports.local import LocalTransport
+from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
+from streamer.uprotocol.well_known import EntityId
+
+if TYPE_CHECKING:  # no command needs these, and they take time to load
+    from aiohttp import web
+    from prometheus_client.core import Metric
+
+    from streamer.features.traces.tracing import Tracing
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Metrics: TypeAlias = "Iterable[Metric]"
+Pages: TypeAlias = "Iterable[web.RouteDef]"
+Judge: TypeAlias = Callable[[Config], Awaitable[list[str]]]
+Kinds: TypeAlias = "Sequence[type[Feature]]"
+
+
+class RunningStreamer(Protocol):
+    """A running streamer."""
+
+    router: Router
+
+    @property
+    def features(self) -> "Sequence[Feature]":
+        """The features, whether they are configured or not."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in use."""
+
+    @property
+    def tracing(self) -> "Tracing | None":
+        """The writer of the routing traces that is in use."""
+
+    @property
+    def started_ms(self) -> int:
+        """Return the time of the start in Unix milliseconds."""
+
+    @property
+    def started_s(self) -> float:
+        """Return the time of the start in seconds of the monotonic clock."""
+
+    async def read_file(self) -> Config | list[str]:
+        """Return the configuration file as it is now, which is not used, or its problems."""
+
+    async def reload(self, who: str, where: str, judge: Judge | None = None) -> list[str]:
+        """Load and use the configuration file. Returns its problems: with any, the earlier configuration stays in use.
+
+        ``judge`` returns why a configuration that could be used is not wanted.
+        """
+
+
+class StreamerParts(NamedTuple):
+    """The parts of a streamer before its router. ``transports`` are by endpoint, and follow each reload.
+
+    ``make_journal`` makes a journal of a class, on the configured file. ``state``: the state file, for a feature that writes
+    it while the services do not. ``end(restarts, drains)`` has the streamer end, and start anew if it ``restarts``.
+    """
+
+    transports: Mapping[str, UTransport]
+    make_journal: Callable[[type[Journal]], Journal]
+    state: StateFile
+    end: Callable[[bool, bool], None]
+
+
+class ServiceParts(NamedTuple):
+    """The parts that a service is built on. ``local``: the endpoint of the streamer's own uEntities."""
+
+    local: LocalTransport
+    state: StateFile
+    router: RouterForServices
+
+
+class Feature:
+    """One thing that an operator can name and do without. It is built before the router, whether it is configured or not."""
+
+    TABLES: ClassVar[Mapping[str, str]] = {}
+    """The statements that create the feature's tables in the state file, by name: they are there in any configuration."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+
+    nodes_key: bytes | None = None
+    """The key that tells the nodes of this streamer from others on a network, if several streamers share it."""
+
+    @property
+    def mirror(self) -> Mirror | None:
+        """Return what has a copy of the state file elsewhere."""
+        return None
+
+    @property
+    def is_followed(self) -> bool:
+        """Return whether another streamer goes on at once if this one ends now."""
+        return False
+
+    def join(self, parts: StreamerParts) -> Journal | None:
+        """Take the parts of a streamer whose router is about to be built; return its journal, if the feature has made it."""
+        return None
+
+    def lock(self) -> bool:
+        """Lock the feature's files; return whether the journal's file is one of them. Raises `FileError`."""
+        return False
+
+    @classmethod
+    def entities(cls, config: Config) -> tuple[EntityId, ...]:
+        """Return the uEntities that the feature serves with this configuration. The router needs them before it is built."""
+        return ()
+
+    @property
+    def additions(self) -> Additions:
+        """Return what the router's constructor gets."""
+        return Additions()
+
+    def serve(self, parts: ServiceParts) -> Service | None:
+        """Build the feature's service, and return it; None: there is none."""
+        return None
+
+    def use(self, config: Config) -> None:
+        """Apply a reloaded configuration."""
+        self.config = config
+
+    def built(self, transport: UTransport) -> None:
+        """Use a transport that has been built anew, and has not been started."""
+
+    async def stand_by(self, router: Router, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
+        """Wait until the streamer may work, or is ``stopping``. ``on_opened`` is called once its journal is open."""
+
+    def opened(self, state: StateFile) -> None:
+        """Go on: the journal and the state file are open, and only this streamer writes them."""
+
+    def started(self) -> None:
+        """Go on: the router has started."""
+
+    async def stop(self) -> None:
+        """End what is left: nothing is sent any more. It may be called again."""
+
+    def pages(self, running: RunningStreamer) -> Pages:
+        """Return the feature's pages of the HTTP port."""
+        return ()
+
+    def families(self) -> Metrics:
+        """Yield the feature's metrics, with the present values."""
+        return ()
+
+    def state(self) -> dict[str, Any]:
+        """Return the feature's part of the page with the state of the streamer, in types of JSON."""
+        return {}
+
+    def report(self, status: pb.Status) -> None:
+        """Fill in the feature's part of the status that core.ustreamer publishes."""
+
+    def notes(self) -> list[str]:
+        """Return what the feature has to say in `/readyz`, whether the streamer is ready or not."""
+        return []
+
+    @staticmethod
+    def add_commands(commands: Commands) -> None:
+        """Add the feature's commands to the command line."""
+
+
+def additions_of(features: Iterable[Feature]) -> Additions:
+    """Return what the router of a streamer with these features gets."""
+    return reduce(Additions.plus, (feature.additions for feature in features))
+
+
+_Kind = TypeVar("_Kind", bound=Feature)
+
+
+def one_of(features: Iterable[Feature], kind: type[_Kind]) -> _Kind:
+    """Return the feature of a class among those of one streamer."""
+    return next(each for each in features if isinstance(each, kind))
