@@ -92,9 +92,9 @@ class Traces:
                 found |= {streamer: f"{_EVENTS}/{name}/{streamer}" for streamer in self._names(f"{_EVENTS}/{name}")}
         return found
 
-    def last_event(self, folder: str) -> tuple[int, str] | None:
-        """Of the last event in a folder: its run, in µs, and which event it is. None if no event can be read."""
-        last: tuple[int, int, str] | None = None
+    def runs(self, folder: str) -> dict[int, tuple[int, str]]:
+        """The runs with events in a folder, by their beginnings in µs: the number of the last event, and which it is."""
+        last: dict[int, tuple[int, str]] = {}
         for name in self._names(folder):
             if not name.endswith(".parquet") or name[0] in "._" or newer(name) is not None:
                 continue
@@ -104,8 +104,9 @@ class Traces:
             except (pa.ArrowException, OSError):  # the streamer counts as if it had none
                 continue
             of_file = zip(_us(rows["run_ts"]).to_pylist(), rows["seq"].to_pylist(), rows["event"].to_pylist(), strict=True)
-            last = max([*of_file, *([last] if last else [])], default=None)
-        return (last[0], last[2]) if last else None
+            for run_us, seq, event in of_file:
+                last[run_us] = max(last.get(run_us, (seq, event)), (seq, event))
+        return last
 
     def files(self, streamer: str, hour: int) -> list[str]:
         """The files of a streamer's hour."""
@@ -265,15 +266,13 @@ class ExpectedStreamers:
 
     def _has_stopped(self, streamer: str, hour: int) -> bool:
         """Whether a streamer whose last records are of that hour has said that it stops, or that it began behind `until`."""
-        if (folder := self._events.get(streamer)) is None or (last := self._traces.last_event(folder)) is None:
+        if (folder := self._events.get(streamer)) is None or not (runs := self._traces.runs(folder)):
             return False
-        run_us, event = last
-        if run_us >= self._until * _HOUR_US:
-            return True
-        if event != "stopped":
-            return False
-        runs = [each for path in self._traces.files(streamer, hour) for each in self._traces.extents(path)]
-        return all(isinstance(each, Extent) and each.run_us <= run_us for each in runs)
+        stopped = {run_us: event == "stopped" for run_us, (_, event) in runs.items()}
+        if (newest := max(runs)) >= self._until * _HOUR_US or not stopped[newest]:
+            return newest >= self._until * _HOUR_US
+        near = [each for path in self._traces.files(streamer, hour) for each in self._traces.extents(path)]
+        return all(isinstance(each, Extent) and each.run_us <= newest and stopped.get(each.run_us, True) for each in near)
 
     def _fault(self, streamer: str, hours: Iterable[int]) -> str | None:
         """The same, by the records of these hours."""
@@ -356,38 +355,18 @@ def main(argv: Sequence[str] | None = None, sleep: Callable[[float], None] = tim
     parser = argparse.ArgumentParser(
         "python -m spark_jobs.completeness", description="Wait until the traces of the streamers are complete up to an hour."
     )
-    parser.add_argument(
-        "--input", required=True, metavar="DIR", help="folder of the traces: local, s3a:, s3:, gs:, abfs:, hdfs:"
-    )
-    parser.add_argument(
-        "--wait-complete-until",
-        required=True,
-        type=_until,
-        metavar="T",
-        dest="until",
-        help="a full hour in UTC, such as 2026-11-26T24:00Z: all records from the beginning of that date on must be there",
-    )
-    parser.add_argument(
-        "--timeout", type=_span_s, default=0, metavar="T", help="how long to wait, such as 90s, 30m, 2h (default: look once)"
-    )
-    parser.add_argument(
-        "--share",
-        type=_share,
-        default=1.0,
-        metavar="S",
-        help="enough, of the streamers (default: 1); parked vehicles are silent",
-    )
-    parser.add_argument(
-        "--days",
-        type=int,
-        default=7,
-        metavar="N",
-        choices=range(1, 91),
-        help="expect streamers with records in so many days up to T (default: 7)",
-    )
-    parser.add_argument(
-        "--every", type=_span_s, default=60, metavar="T", help="how long to wait between looks (default: 60s)"
-    )
+    until = "a full hour in UTC, such as 2026-11-26T24:00Z: all records from the beginning of that date on must be there"
+    timeout = "how long to wait, such as 90s, 30m, 2h (default: look once)"
+    every = "how long to wait between looks (default: 60s)"
+    share = "enough, of the streamers (default: 1); parked vehicles are silent"
+    expected = "expect streamers with records in so many days up to T (default: 7)"
+    folder = "folder of the traces: local, s3a:, s3:, gs:, abfs:, hdfs:"
+    parser.add_argument("--input", required=True, metavar="DIR", help=folder)
+    parser.add_argument("--wait-complete-until", required=True, type=_until, metavar="T", dest="until", help=until)
+    parser.add_argument("--timeout", type=_span_s, default=0, metavar="T", help=timeout)
+    parser.add_argument("--share", type=_share, default=1.0, metavar="S", help=share)
+    parser.add_argument("--days", type=int, default=7, metavar="N", choices=range(1, 91), help=expected)
+    parser.add_argument("--every", type=_span_s, default=60, metavar="T", help=every)
     given = parser.parse_args(argv)
     ends_s = time.monotonic() + given.timeout
     try:

@@ -10,18 +10,18 @@ before and after are therefore read, too. A message that waits longer than that 
    messages were repeated, not with that of messages.
 3. Both tables are the verdicts, joined to the result of 1.
 
-What cannot be judged counts as delivered, without a latency: messages that were handed over before the next streamer's
-records begin or after they end. For a Publish, the records of its flow count, because that streamer may not have been
-subscribed before and after them.
+Unknown is what became of a message that none of the streamers behind its hand-over has, if the hour of one that wrote then
+is not complete (`completeness`), or none of them wrote then. A Publish that was handed over before the first or after the
+last one of its topic there counts as delivered, without a latency: that streamer may not have been subscribed.
 
 The flow decides the way: type, source and sink authority, and for a Publish the topic. If no message of a flow came through
 that day, nothing is expected, and its losses cannot be seen. Neither can the loss of one branch if several streamers listen
-at one endpoint. A missing record at the last streamer of a way looks like a loss; streamer_health shows such gaps.
+at one endpoint.
 """
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -29,12 +29,13 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, job, wide
+from spark_jobs import clocks, job, streamer_health, wide
+from spark_jobs.batch import Batch
 from spark_jobs.clocks import Sightings, number_of
 from spark_jobs.flows import CROWDED, crowded, flow_hash, told_apart, without_crowded_ends
 from spark_jobs.session import broadcast, small_frame
-from spark_jobs.spans import ALWAYS, DAY_MS, REACH_DAYS, SkewsUs, Spans, topic_spans
-from spark_jobs.tables import DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
+from spark_jobs.spans import ALWAYS, DAY_MS, HOURS, REACH_DAYS, Holes, SkewsUs, Spans, topic_spans
+from spark_jobs.tables import COMPLETENESS, DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
 from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank, rank_crowded
 from spark_jobs.wide import WIDE, Shown
 
@@ -56,15 +57,17 @@ _ABOUT = (
     "msg_id", "msg_ts", "msg_type", "src_authority", "src_ue_id", "src_resource_id", "sink_authority", "sink_ue_id",
     "sink_resource_id",
 )  # fmt: skip
-_GROUP = ("date", "src_authority", "sink_authority", "msg_type", "status")
+_GROUP = ("date", "src_authority", "sink_authority", "msg_type", "status", "missing_at", "hour")
+_HOUR_US = 3_600_000_000
 
+_JUDGED = "hours STRING, from_us BIGINT, until_us BIGINT, topic_from_us BIGINT, topic_until_us BIGINT"
 _SIGNATURES = (
     "date DATE, signature BIGINT, copies BIGINT, src_authority STRING, sink_authority STRING, msg_type STRING, "
-    "status STRING, status_before STRING, from_us BIGINT, until_us BIGINT"
+    "status STRING, missing_at STRING, " + _JUDGED
 )
 _FINDINGS = (
     "date DATE, signature BIGINT, copies BIGINT, finding STRING, streamers STRING, last_streamer STRING, last_route STRING, "
-    "missing_at STRING, ucode STRING, from_us BIGINT, until_us BIGINT"
+    "missing_at STRING, ucode STRING, " + _JUDGED
 )
 
 Keep = Callable[[DataFrame], DataFrame]
@@ -78,12 +81,13 @@ def transform(
     keep: Keep,
     grace_us: int = GRACE_US,
     most: int = MAX_SIGNATURES,
+    hours: DataFrame | None = None,
 ) -> tuple[DataFrame, DataFrame]:
-    """Records (`schema.PARTITIONED`) around some dates, and their `clocks.sightings` → `tables.DELIVERY_AUDIT` and
-    `tables.DELIVERY_AUDIT_DETAIL` of these dates.
+    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, and `tables.COMPLETENESS` →
+    `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of these dates.
 
-    Runs up to three small queries and collects their results: signatures, their records, the spans of topics. Of more than
-    `most` signatures, some flows are crowded (`flows`): which ones is another query.
+    Runs up to four small queries and collects their results: signatures, their records, the spans of topics, hours. Of more
+    than `most` signatures, some flows are crowded (`flows`): which ones is another query.
     """
     spark = records.sparkSession
     seen = {date: _clocked(sightings, date) for date in dates}
@@ -99,11 +103,13 @@ def transform(
     totals = {date: _totals(each) for date, each in seen.items()} if has_wide else {}
     verdicts = _verdicts(of_dates, counted, clock, skews_us, totals)
     topics = {each.flow ^ number_of(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
-    spans = Spans(sightings, topic_spans(records, topics), skews_us)
+    names = {name for each in verdicts for way in each.verdict.missing_at for name in way}
+    spans = Spans(sightings, topic_spans(records, topics), skews_us, _holes(hours, names))
     signatures, findings = [], []
     for date, flow, source, sink, kind, extra, aside, each in verdicts:
         judged = spans.judged(date, each, flow ^ number_of(date), grace_us) if each.missing_at else ALWAYS
-        signatures.append((date, each.key, extra + aside, source, sink, kind, each.status, each.status_before, *judged))
+        at = ",".join(dict.fromkeys(name for way in each.missing_at for name in way)) or None
+        signatures.append((date, each.key, extra + aside, source, sink, kind, each.status, at, *judged))
         copies = {"delivered_twice": extra, "duplicate": aside}
         for finding in each.findings:
             until = judged if finding.finding == "lost" else ALWAYS
@@ -361,10 +367,48 @@ def _judged(
             yield flow, verdict
 
 
+def _holes(hours: DataFrame | None, names: Set[str]) -> Holes:
+    """The hours that are not complete of streamers that lack something. Runs a query if there are any."""
+    if hours is None or not names:
+        return {}
+    wanted = broadcast(hours.sparkSession, [(name,) for name in sorted(names)], "streamer STRING")
+    ends_us = (sf.unix_date("date") * 24 + sf.col("hour") + 1).cast("long") * _HOUR_US
+    until_us = sf.coalesce(sf.unix_micros("complete_until"), ends_us - _HOUR_US).alias("until_us")
+    open_ = hours.join(wanted, "streamer").select("date", "streamer", "hour", until_us).where(sf.col("until_us") < ends_us)
+    holes: dict[tuple[dt.date, str], dict[int, int]] = defaultdict(dict)
+    for row in open_.collect():
+        holes[row.date, row.streamer][row.hour] = row.until_us
+    return holes
+
+
+def _handed_us() -> Column:
+    """The time of the hand-over, in µs of the day."""
+    return sf.shiftright("id", _ID_BITS) * 1000 + sf.coalesce("last_us", sf.lit(0))
+
+
+def _outside(first: str, last: str) -> Column:
+    return sf.coalesce((_handed_us() < sf.col(first)) | (_handed_us() > sf.col(last)), sf.lit(False))
+
+
+def _hour() -> Column:
+    """The hour of the hand-over, in the span of `Judged.hours`."""
+    hour = sf.floor(_handed_us() / _HOUR_US)
+    return sf.least(sf.greatest(hour, sf.lit(0)), sf.lit(HOURS - 1)).cast("int")
+
+
+def _unknown() -> Column:
+    """Whether records that would tell whether it is lost are not there."""
+    mark = sf.substring(sf.col("hours"), _hour() + 1, sf.lit(1))
+    return sf.coalesce(mark == "0", sf.lit(False)) | _outside("from_us", "until_us")
+
+
 def _unjudged() -> Column:
-    """Whether it was handed over at a time for which the next streamer may have no records, or none yet."""
-    handed_us = sf.shiftright("id", _ID_BITS) * 1000 + sf.coalesce("last_us", sf.lit(0))
-    return sf.coalesce((handed_us < sf.col("from_us")) | (handed_us > sf.col("until_us")), sf.lit(False))
+    return _unknown() | _outside("topic_from_us", "topic_until_us")
+
+
+def _lost() -> Column:
+    """The status of a message that none of the streamers behind its hand-over has."""
+    return sf.when(_unknown(), "unknown").when(sf.col("unjudged"), "delivered").otherwise("lost")
 
 
 def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
@@ -373,8 +417,11 @@ def _audit(messages: DataFrame, signatures: DataFrame) -> DataFrame:
     width = sf.expr("shiftleft(1L, greatest(0, int(log2(greatest(1, abs(last_us)))) - 7))")
     histogram = (
         messages.join(signatures, "signature")
+        .withColumn("hour", _hour())
         .withColumn("unjudged", _unjudged())
-        .withColumn("status", sf.when(sf.col("unjudged"), sf.col("status_before")).otherwise(sf.col("status")))
+        .withColumn("status", sf.when(sf.col("status") == "lost", _lost()).otherwise(sf.col("status")))
+        .withColumn("missing_at", sf.when(sf.col("status").isin("lost", "unknown"), sf.col("missing_at")))
+        .withColumn("hour", sf.when(sf.col("status") == "unknown", sf.col("hour")))
         .withColumn("last_us", last_us)
         .groupBy(*_GROUP, (sf.col("last_us") - sf.pmod("last_us", width)).alias("class"))
         .agg(
@@ -416,10 +463,16 @@ def _detail(of_dates: DataFrame, messages: DataFrame, findings: DataFrame, keep:
     return about.join(findings, "signature").where(~_unjudged())
 
 
+def compute(batch: Batch) -> tuple[DataFrame, ...]:
+    records = batch.records(REACH_DAYS, REACH_DAYS)
+    return transform(records, batch.sightings, batch.dates, batch.keep, hours=batch.table(COMPLETENESS))
+
+
 JOB = job.Job(
     "delivery_audit",
     (DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL),
-    lambda batch: transform(batch.records(REACH_DAYS, REACH_DAYS), batch.sightings, batch.dates, batch.keep),
+    compute,
     before=REACH_DAYS,
     after=REACH_DAYS,
+    needs=(streamer_health.JOB,),
 )

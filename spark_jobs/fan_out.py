@@ -17,7 +17,7 @@ from spark_jobs import job
 from spark_jobs.batch import days, seen_from
 from spark_jobs.clocks import Sightings
 from spark_jobs.session import broadcast, small_frame
-from spark_jobs.spans import REACH_DAYS
+from spark_jobs.spans import REACH_DAYS, Spans
 from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
 
 LEAST = 4
@@ -45,7 +45,7 @@ def transform(records: DataFrame, sightings: Sequence[Sightings], dates: Sequenc
         sf.count_distinct("msg_id").alias("publishes"), sf.min(made_us).alias("from_us"), sf.max(made_us).alias("until_us")
     )
     had = today.groupBy(*_TOPIC, "hour", "streamer").agg(sf.count("*").alias("had"))
-    spans = broadcast(spark, _spans(sightings, dates), _SPANS)
+    spans = broadcast(spark, Spans(sightings, [], {date: {} for date in dates}).of_streamers(), _SPANS)
     keys = [*_TOPIC, "hour", "streamer"]
     each = (
         hours.join(usual, list(_TOPIC))
@@ -118,17 +118,6 @@ def _sources(sightings: Iterable[Sightings], dates: Sequence[dt.date]) -> tuple[
         for date in wanted.intersection(days(each.date, -REACH_DAYS, REACH_DAYS)):
             streamers[date, each.src_authority].add(each.streamer)
     return sorted(source for source, names in streamers.items() if len(names) >= LEAST), is_crowded
-
-
-def _spans(sightings: Iterable[Sightings], dates: Sequence[dt.date]) -> list[tuple[dt.date, str, int, int]]:
-    """The times of each streamer's first and last record around a date."""
-    found: dict[tuple[dt.date, str], tuple[int, int]] = {}
-    wanted = set(dates)
-    for each in sightings:
-        for date in wanted.intersection(days(each.date, -REACH_DAYS, REACH_DAYS)):
-            first_us, last_us = found.get((date, each.streamer), (each.first_us, each.last_us))
-            found[date, each.streamer] = min(first_us, each.first_us), max(last_us, each.last_us)
-    return [(*key, *span) for key, span in sorted(found.items())]
 
 
 JOB = job.Job(

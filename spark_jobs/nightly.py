@@ -56,17 +56,8 @@ from spark_jobs.storage import Storage, StorageError, reason
 from spark_jobs.table_store import TableStore
 from spark_jobs.tables import TABLES, TREND_DAYS, VIEWS
 
-JOBS = (
-    delivery_audit.JOB,
-    traffic.JOB,
-    latency.JOB,
-    streamer_health.JOB,
-    fan_out.JOB,
-    cohorts.JOB,
-    link_sessions.JOB,
-    slo.JOB,
-    anomalies.JOB,
-)
+_MODULES = (streamer_health, delivery_audit, traffic, latency, fan_out, cohorts, link_sessions, slo, anomalies)
+JOBS = tuple(each.JOB for each in _MODULES)
 """All jobs, each after those that it needs, and the longest first."""
 
 _BROKEN_MAX = 20

@@ -10,11 +10,12 @@ One pass sums the records up to *buckets* of seq, few enough for the driver, whi
 record are looked at record by record.
 
 An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there, or
-the streamer was stopped in order and has not begun again.
+the streamer was stopped in order and has not begun again. A streamer that writes events says so of each run: where one ends
+without, records may be missing until another run, which may be that of the other machine of a pair, shows a sign of life.
 """
 
 import datetime as dt
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
@@ -86,14 +87,8 @@ class _Gap(NamedTuple):
     missing: int
 
 
-class _LastEvent(NamedTuple):
-    """The last event of a streamer on a date. `is_stop`: it was stopped in order."""
-
-    run_us: int
-    seq: int
-    is_stop: bool
-
-
+_Runs = dict[int, bool]
+"""The runs of a streamer that have events, by their beginnings: whether the last event is an orderly stop."""
 _Seen = Mapping[tuple[dt.date, str], Sequence[_Bucket]]
 _Stretches = Mapping[tuple[int, int], _Stretch]
 """By run and number of the bucket."""
@@ -127,10 +122,9 @@ def transform(
         gaps = [*_gaps_between(stretches.get((date, streamer), {})), *inside.get((date, streamer), ())]
         own = [each for each in gaps if date in recorded and _belongs(date, each, recorded)]
         without = files[date].get(streamer, Counter())
-        known_us = _known_until(
-            buckets, [last[at] for day in days(date, -REACH_BEFORE, REACH_AFTER) if (at := (day, streamer)) in last]
-        )
-        hours += _hours(date, streamer, buckets, known_us, gaps, own, without)
+        runs = [last.get((day, streamer), {}) for day in days(date, -REACH_BEFORE, REACH_AFTER)]
+        open_us = _ends(buckets, dict(ChainMap(*reversed(runs))))
+        hours += _hours(date, streamer, buckets, open_us, gaps, own, without)
         if date not in recorded and not without:
             continue
         found = {
@@ -285,41 +279,47 @@ def _gaps_inside(
     return found
 
 
-def _last_events(told: DataFrame) -> dict[tuple[dt.date, str], _LastEvent]:
-    """The last event of each streamer and date."""
-    of_run = sf.struct(sf.unix_micros("run_ts").alias("run_us"), "seq", (sf.col("event") == "stopped").alias("is_stop"))
-    found = told.groupBy("date", "streamer").agg(sf.max(of_run).alias("last")).collect()
-    return {(row.date, row.streamer): _LastEvent(*row["last"]) for row in found}
+def _last_events(told: DataFrame) -> dict[tuple[dt.date, str], _Runs]:
+    """The runs of each streamer and date."""
+    by_run = told.groupBy("date", "streamer", sf.unix_micros("run_ts").alias("run_us"))
+    found: dict[tuple[dt.date, str], _Runs] = defaultdict(dict)
+    for row in by_run.agg((sf.max_by("event", "seq") == "stopped").alias("is_stop")).collect():
+        found[row.date, row.streamer][row.run_us] = row.is_stop
+    return found
 
 
-def _known_until(buckets: Sequence[_Bucket], last: Sequence[_LastEvent]) -> int:
-    """Until when it is known which records there should be, in µs: the last outcome, or the start of a run of which there is
-    none yet; for ever if that run was stopped in order. `last`: the last events of some dates."""
-    ended_us = max((each.ended_us for each in buckets), default=0)
-    if not buckets or not last or (event := max(last)).run_us < (run_us := max(each.run_us for each in buckets)):
-        return ended_us
-    if event.is_stop:
-        return _FOR_EVER_US
-    return max(ended_us, event.run_us) if event.run_us > run_us else ended_us
+def _ends(buckets: Sequence[_Bucket], runs: _Runs) -> list[tuple[int, int]]:
+    """The times, in µs, for which it is not known which records there should be: from the end of each run that did not stop
+    in order to the next sign of another one. Without events, only the newest run may go on."""
+    ended_us = {each.run_us: each.ended_us for each in sorted(buckets, key=lambda each: each.ended_us)}
+    if not runs or not buckets:
+        return [(max(ended_us.values(), default=0), _FOR_EVER_US)]
+    signs = [*((run_us, run_us) for run_us in (*runs, *ended_us)), *((each.run_us, each.began_us) for each in buckets)]
+    found = []
+    for run_us in {*ended_us, *(each for each in runs if each > max(ended_us))} - {each for each in runs if runs[each]}:
+        last_us = ended_us.get(run_us, run_us)
+        later = (at_us for run, at_us in signs if run != run_us and at_us > last_us)
+        found.append((last_us, min(later, default=_FOR_EVER_US)))
+    return found
 
 
 def _hours(
     date: dt.date,
     streamer: str,
     buckets: Sequence[_Bucket],
-    known_us: int,
+    open_us: Iterable[tuple[int, int]],
     gaps: Iterable[_Gap],
     own: Iterable[_Gap],
     left_out: Mapping[int, int],
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of `tables.COMPLETENESS`. `known_us`: see `_known_until`.
+    """The rows of `tables.COMPLETENESS`. `open_us`: see `_ends`.
 
     `own`: those of the gaps that belong to the date. `left_out`: files, by hour.
     """
     day_us = (date - _EPOCH).days * _DAY_US
     ends_us = [day_us + (hour + 1) * _HOUR_US for hour in range(24)]
     until_us = list(ends_us)
-    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), (known_us, ends_us[-1])]:
+    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), *open_us]:
         first = max((from_us - day_us) // _HOUR_US, 0)
         last = min((max(to_us - 1, from_us) - day_us) // _HOUR_US, 23)
         for hour in range(first, last + 1):

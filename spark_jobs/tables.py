@@ -71,12 +71,14 @@ LATENCY_DAILY = _table(
 DELIVERY_AUDIT = _table(
     "delivery_audit",
     "Of the messages made that day, seen from all streamers together: what became of each?",
-    "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, messages BIGINT, copies BIGINT, "
-    "latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
+    "src_authority STRING, sink_authority STRING, msg_type STRING, status STRING, missing_at STRING, hour INT, "
+    "messages BIGINT, copies BIGINT, latency_p50_us BIGINT, latency_p99_us BIGINT, latency_max_us BIGINT",
 )
-"""One row per status; every message counts once. Without authorities: flows that were too many to be told apart (`flows`),
-whose copies are estimated. ``status``: see `STATUSES`. ``copies``: further copies of these messages that were delivered or
-set aside. Latency: end to end, from msg_ts to the last confirmation, of delivered messages, by skew-corrected clocks."""
+"""One row per status, and of lost and unknown messages one per `missing_at`, the streamers behind the hand-over that lack
+them; of unknown ones, per `hour` of the hand-over, from the beginning of the date. Every message counts once. Without
+authorities: flows that were too many to be told apart (`flows`), whose copies are estimated. ``status``: see `STATUSES`.
+``copies``: further copies of these messages that were delivered or set aside. Latency: end to end, from msg_ts to the last
+confirmation, of delivered messages, by skew-corrected clocks."""
 DELIVERY_AUDIT_DETAIL = _table(
     "delivery_audit_detail",
     "Which messages are behind each finding?",
@@ -275,6 +277,7 @@ REDELIVERY = _table(
 STATUSES = (
     "delivered",
     "lost",
+    "unknown",
     "expired",
     "dead_lettered",
     "rejected",
@@ -285,7 +288,8 @@ STATUSES = (
     "unconfirmed",
     "superseded",
 )
-"""What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there."""
+"""What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there. Unknown:
+not seen there either, but not all records of that hour are there."""
 
 FINDINGS = ("lost", "expired", "dead_lettered", "rejected", "delivered_twice", "duplicate", "untraced")
 """What is listed with message ids. delivered_twice: the same streamer delivered it more than once over the same route.

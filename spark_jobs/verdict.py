@@ -75,10 +75,8 @@ class Verdict:
     key: int
     status: str
     findings: tuple[AuditFinding, ...]
-    missing_at: tuple[str, ...] = field(default=())
-    """Streamers that do not have it although it was handed to them. It is lost once their records reach far enough."""
-    status_before: str = ""
-    """The status until then."""
+    missing_at: tuple[tuple[str, ...], ...] = field(default=())
+    """Of each hand-over, the streamers behind it, none of which has it. Lost if all records of that time are there."""
 
 
 Trust = Callable[[str, str], bool]
@@ -246,10 +244,10 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
     arrived = any(not others for others in after.values())
     lost = [each for each in delivered if after[each.streamer, each.egress] and not _any(after, each, seen)]
     lost.sort(key=lambda each: order[each.streamer])
-    missing = tuple(dict.fromkeys(after[each.streamer, each.egress][0] for each in lost))
+    missing = tuple(dict.fromkeys(tuple(after[each.streamer, each.egress]) for each in lost))
     findings = []
     if lost:
-        findings.append(_finding("lost", path, lost[-1], ",".join(missing)))
+        findings.append(_finding("lost", path, lost[-1], ",".join(dict.fromkeys(names[0] for names in missing))))
     made_good = {(each.seen_at or each.streamer, each.egress) for each in delivered}
     failed = [each for each in signature.sightings if each.outcome in FAILURES]
     failed = [each for each in failed if (each.seen_at or each.streamer, each.egress) not in made_good]
@@ -272,7 +270,7 @@ def _verdict(signature: Signature, order: Mapping[str, int], expected: Expected)
         status = "lost"
     else:
         status = max(others, key=lambda each: order[each.streamer]).outcome
-    return Verdict(signature.key, status, tuple(findings), missing, "delivered" if status == "lost" else status)
+    return Verdict(signature.key, status, tuple(findings), missing)
 
 
 def _any(after: Expected, each: Sighting, seen: Sequence[str]) -> bool:

@@ -55,15 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fleet_of(given: argparse.Namespace) -> Fleet:
     """The fleet of the command line: a third of the records are of broadcasts."""
     per_gateway = max(3, given.records // given.streamers // 6)
-    return Fleet(
-        given.first,
-        given.streamers,
-        per_gateway,
-        broadcasts=per_gateway,
-        partial=per_gateway // 2,
-        offline=given.streamers // 10,
-        seed=given.seed,
-    )
+    many = {"broadcasts": per_gateway, "partial": per_gateway // 2, "offline": given.streamers // 10}
+    return Fleet(given.first, given.streamers, per_gateway, **many, seed=given.seed)
 
 
 def plan_of(given: argparse.Namespace) -> Plan:

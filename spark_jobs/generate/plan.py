@@ -118,21 +118,9 @@ def flows(streamers: int) -> list[PlannedFlow]:
     ) -> None:
         for topic in range(topics):
             source = Uri(authority, 0x0001_2000 + topic % 5, 1, 0x8000 + topic)
-            made.append(
-                PlannedFlow(
-                    source,
-                    None,
-                    PUBLISH,
-                    path,
-                    route,
-                    weight / (1 + topic % 4) / topics,
-                    f"CS{topic % 3}",
-                    (None, 30_000, 10_000)[topic % 3],
-                    80 + 60 * (topic % 7),
-                    upward=upward,
-                    entry=entry,
-                )
-            )
+            share, ttl_ms, size = weight / (1 + topic % 4) / topics, (None, 30_000, 10_000)[topic % 3], 80 + 60 * (topic % 7)
+            about = (source, None, PUBLISH, path, route, share, f"CS{topic % 3}", ttl_ms, size)
+            made.append(PlannedFlow(*about, upward=upward, entry=entry))
 
     def notify(source: str, sink: str, path: tuple[int, ...], weight: float, upward: bool) -> None:
         for number in range(4):

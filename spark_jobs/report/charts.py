@@ -6,7 +6,6 @@ style sheet (`page.css`). Nothing depends on colour alone: series also have patt
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from markupsafe import Markup
@@ -16,7 +15,6 @@ from spark_jobs.report.numbers import MISSING, clean, count, duration_us, share
 SERIES = 7
 """Number of series that can be told apart in a stack. The last one is for all others."""
 _PLOT_PX = 220
-_PANEL_PX = 96
 _LABELS = 4
 
 
@@ -210,40 +208,9 @@ def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: s
     return svg("span-chart", title, description, 22, joined(parts))
 
 
-def hourly_lines(scale: LogScale, route: dict[str, Any]) -> Markup:
-    """p50 and p99 of one route over the day. All panels share one logarithmic axis."""
-    bottom = 8 + _PANEL_PX
-
-    def y(value_us: float) -> float:
-        return bottom - scale.at(value_us) / 100 * _PANEL_PX
-
-    parts: list[Markup] = []
-    for value in scale.decades:
-        parts.append(_line(0, y(value), 100, y(value), "grid"))
-    parts += [_text("-6", y(value) + 4, "end", tick_us(value)) for value in scale.labelled]
-    for name, classes, radius in (("p50_us", "low", 1.6), ("p99_us", "high", 2.4)):
-        known = [(hour, value) for hour, value in enumerate(route[name]) if value is not None]
-        for (hour, value), (after, following) in pairwise(known):
-            if after == hour + 1:  # no line across an hour without messages
-                parts.append(_line((hour + 0.5) * 100 / 24, y(value), (after + 0.5) * 100 / 24, y(following), classes))
-        for hour, value in known:
-            tip = f"{hour:02d}:00 UTC, {name.removesuffix('_us')}: {duration_us(value)}"
-            circle = '<circle class="{}" cx="{:.3f}%" cy="{:.2f}" r="{}"><title>{}</title></circle>'
-            parts.append(Markup(circle).format(f"{classes} mark", (hour + 0.5) * 100 / 24, y(value), radius, tip))
-    parts.append(_line(0, bottom, 100, bottom, "axis"))
-    parts += _hour_labels(bottom + 16, every=6)
-    title = f"Latency by hour: {clean(route['route'])} · {clean(route['streamer'])}"
-    return svg("panel", title, "p50 and p99 of each hour, UTC, on a logarithmic scale", bottom + 22, joined(parts))
-
-
 def latency_scale(routes: Sequence[dict[str, Any]], names: Sequence[str]) -> LogScale:
     """One axis for all routes of a table."""
     return LogScale([row[name] for row in routes for name in names])
-
-
-def hourly_scale(routes: Sequence[dict[str, Any]]) -> LogScale:
-    """One axis for all panels, so that they can be compared."""
-    return LogScale([value for row in routes for name in ("p50_us", "p99_us") for value in row[name]])
 
 
 def heat_lows(largest: int, levels: int) -> list[int]:

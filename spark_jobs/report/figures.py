@@ -19,30 +19,31 @@ from spark_jobs.report.sections import Figures
 from spark_jobs.schema import FAILURES
 from spark_jobs.tables import TREND_DAYS
 
-SECTIONS = (
-    "fleet",
-    "worst",
-    "silent",
-    "cohorts",
-    "links",
-    "completeness",
-    "volume",
-    "outcomes",
-    "changes",
-    "latency",
-    "latency_hourly",
-    "dead_letters",
-    "matrix",
-    "audit",
-    "findings",
-    "fan_out",
-    "slo",
-    "anomalies",
-    "ttl_margin",
-    "redelivery",
-    "talkers",
-    "health",
-)
+SECTIONS: dict[str, tuple[str, Callable[..., Figures]]] = {
+    "fleet": ("route_days", sections.fleet),
+    "worst": ("worst", sections.worst),
+    "silent": ("silent", sections.silent),
+    "cohorts": ("cohorts", sections.cohorts),
+    "links": ("links", sections.links),
+    "completeness": ("completeness", sections.completeness),
+    "volume": ("routes", sections.volume),
+    "outcomes": ("routes", sections.outcomes),
+    "changes": ("changes", sections.changes),
+    "latency": ("latency", sections.latency),
+    "dead_letters": ("dead_letters", sections.dead_letters),
+    "matrix": ("matrix", sections.matrix),
+    "audit": ("audit_days", sections.audit),
+    "findings": ("findings", sections.findings),
+    "fan_out": ("fan_out", sections.fan_out),
+    "slo": ("slo", sections.slo),
+    "anomalies": ("anomalies", sections.ranking("anomalies")),
+    "ttl_margin": ("ttl_margin", sections.ranking("ttl_margin")),
+    "redelivery": ("redelivery", sections.ranking("redelivery")),
+    "talkers": ("talkers", sections.talkers),
+    "health": ("health", sections.health),
+}
+"""Each with the query without which it is None, and what makes it: from the rows, and of a `_TREND` from the days, too."""
+_TREND = ("fleet", "dead_letters", "audit")
 
 
 def figures(rows: Collected, date: datetime.date, created: datetime.datetime, streamer: str | None = None) -> Figures:
@@ -52,29 +53,10 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime, st
     """
     days = [str(date - datetime.timedelta(days=back)) for back in range(TREND_DAYS, -1, -1)]
     by_day = {str(row["date"]): row for row in rows.get("days", [])}
-    built: Figures = {
-        "fleet": _section(rows, lambda r: sections.fleet(r, days), "route_days") if sections.is_fleet(rows) else None,
-        "worst": _section(rows, sections.worst, "worst"),
-        "silent": _section(rows, sections.silent, "silent"),
-        "cohorts": _section(rows, sections.cohorts, "cohorts"),
-        "links": _section(rows, sections.links, "links"),
-        "completeness": _section(rows, sections.completeness, "completeness"),
-        "volume": _section(rows, sections.volume, "routes"),
-        "outcomes": _section(rows, sections.outcomes, "routes"),
-        "changes": _section(rows, sections.changes, "changes"),
-        "latency": _section(rows, sections.latency, "latency"),
-        "latency_hourly": _section(rows, sections.latency_hourly, "latency_hourly"),
-        "dead_letters": _section(rows, lambda r: sections.dead_letters(r, days, set(by_day)), "dead_letters"),
-        "matrix": _section(rows, sections.matrix, "matrix"),
-        "audit": _section(rows, lambda r: sections.audit(r, days), "audit_days"),
-        "findings": _section(rows, sections.findings, "findings"),
-        "fan_out": _section(rows, sections.fan_out, "fan_out"),
-        "slo": _section(rows, sections.slo, "slo"),
-        "anomalies": _section(rows, sections.ranking("anomalies"), "anomalies"),
-        "ttl_margin": _section(rows, sections.ranking("ttl_margin"), "ttl_margin"),
-        "redelivery": _section(rows, sections.ranking("redelivery"), "redelivery"),
-        "talkers": _section(rows, sections.talkers, "talkers"),
-        "health": _section(rows, sections.health, "health"),
+    none = set() if sections.is_fleet(rows) else {"fleet"}
+    built = {
+        name: (build(rows, days) if name in _TREND else build(rows)) if query in rows and name not in none else None
+        for name, (query, build) in SECTIONS.items()
     }
     named = rows.get("streamers", [])
     streamers = [row["streamer"] for row in named]
@@ -82,7 +64,10 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime, st
     if streamer is not None and built["worst"]:  # of one streamer, only the day itself is counted
         here = built["worst"]["rows"]
         lost = [*[None] * (len(days) - 1), sections.total(here, "handed_over", "never_came")]
-    wanted = set(tables.TABLES | tables.VIEWS if streamer is None else ABOUT_STREAMERS) - {tables.ROLLUP.name}
+    wanted = set(tables.TABLES | tables.VIEWS if streamer is None else ABOUT_STREAMERS) - {
+        tables.ROLLUP.name,
+        tables.LATENCY.name,
+    }
     head: Figures = {
         "date": str(date),
         "created": created.astimezone(datetime.UTC).isoformat(timespec="seconds"),
@@ -96,10 +81,6 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime, st
     }
     plain: Figures = _plain(head | built)
     return plain
-
-
-def _section(rows: Collected, build: Callable[[Collected], Figures], query: str) -> Figures | None:
-    return build(rows) if query in rows else None
 
 
 _TABLE_OF = reading.TABLE_OF | fleet.TABLE_OF

@@ -190,17 +190,6 @@ def _latency(report: ReportTables, order: str, most: int) -> Rows:
     )
 
 
-def _latency_hourly(report: ReportTables) -> Rows:
-    """The hours of the busiest routes."""
-    most = HOURLY_ROUTES // 2 if report.is_fleet else HOURLY_ROUTES
-    names = ("hour", "latency_p50_us", "latency_p99_us")
-    hour = ", ".join(f"'{name}': {name}" for name in names)
-    return report.rows(
-        f"SELECT streamer, route, sum(messages) AS messages, list({{{hour}}}) AS by_hour FROM today.latency "
-        f"WHERE messages > 0 GROUP BY streamer, route ORDER BY messages DESC, streamer, route LIMIT {most}"
-    )
-
-
 def _axis(report: ReportTables, name: str, column: str) -> Rows:
     """The authorities with the most messages, with the number of all in `TOTAL`; for `_matrix`, too."""
     most = MATRIX // 2 if report.is_fleet else MATRIX
@@ -222,14 +211,20 @@ _MATRIX = (
 """Messages between the named authorities. All others are one row and one column; the columns ``…_named`` tell."""
 
 _AUDIT_PAIRS = (
-    "SELECT src_authority, sink_authority, {}, {} FROM today.delivery_audit GROUP BY ALL HAVING lost > 0 "
-    "ORDER BY lost DESC, src_authority, sink_authority LIMIT {}"
+    "SELECT src_authority, sink_authority, {}, {} FROM today.delivery_audit GROUP BY ALL HAVING lost + unknown > 0 "
+    "ORDER BY lost DESC, unknown DESC, src_authority, sink_authority LIMIT {}"
 ).format(
     ", ".join(f"coalesce(sum(messages) FILTER (status = '{status}'), 0) AS {status}" for status in tables.STATUSES),
     COUNTED,
     PAIRS,
 )
-"""The pairs of authorities between which messages were lost."""
+"""The pairs of authorities between which messages were lost, or whose messages are unknown."""
+
+_AUDIT_UNKNOWN = (
+    f"SELECT missing_at, sum(messages) AS messages, min(hour) AS first, max(hour) AS last, {COUNTED} "
+    "FROM today.delivery_audit WHERE status = 'unknown' GROUP BY missing_at ORDER BY messages DESC, missing_at LIMIT 3"
+)
+"""The streamers whose records are missing of unknown messages, with the first and the last hour."""
 
 _FINDINGS = (
     f"SELECT *, count(*) OVER (PARTITION BY finding) AS {TOTAL} FROM today.delivery_audit_detail "
@@ -246,7 +241,6 @@ _TALKERS = " UNION ALL ".join(
 QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = {
     "days": (tables.ROUTE_HOURLY, f"SELECT date, {_CARRIED}, {sums('redelivered')} FROM route_hourly GROUP BY date"),
     "routes": (tables.ROUTE_HOURLY, _routes),
-    "latency_hourly": (tables.LATENCY, _latency_hourly),
     "dead_letter_days": (
         tables.DEAD_LETTERS,
         "SELECT date, outcome, ucode, sum(messages) AS messages FROM dead_letters GROUP BY ALL",
@@ -260,6 +254,7 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
         "crowded, max(latency_max_us) AS latency_max_us FROM delivery_audit GROUP BY ALL",
     ),
     "audit_pairs": (tables.DELIVERY_AUDIT, _AUDIT_PAIRS),
+    "audit_unknown": (tables.DELIVERY_AUDIT, _AUDIT_UNKNOWN),
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _FINDINGS),
     "health_totals": (
         tables.STREAMER_HEALTH,

@@ -66,17 +66,8 @@ def volume(rows: Collected) -> Figures:
     """Messages per hour of the busiest routes, and of all others together."""
     routes = _busiest(rows["routes"])
     first, rest = routes[:HOURLY_ROUTES], routes[HOURLY_ROUTES:]
-    shown = [
-        {
-            "streamer": row["streamer"],
-            "streamers": row.get("streamers"),
-            "route": row["route"],
-            "messages": row["messages"],
-            "bytes": row["bytes"],
-            "hours": _hours([row]),
-        }
-        for row in first
-    ]
+    names = ("streamer", "streamers", "route", "messages", "bytes")
+    shown = [{name: row.get(name) for name in names} | {"hours": _hours([row])} for row in first]
     others = {"routes": len(rest), "messages": total(rest, "messages"), "bytes": total(rest, "bytes"), "hours": _hours(rest)}
     return {
         "messages": total(routes, "messages"),
@@ -117,18 +108,9 @@ def latency(rows: Collected) -> Figures:
 _NOT_SHOWN = ("queue_wait_messages", "queue_wait_p90_us", "queue_wait_max_us")
 
 
-def latency_hourly(rows: Collected) -> Figures:
-    routes = []
-    for row in rows["latency_hourly"]:
-        line: Figures = {"streamer": row["streamer"], "route": row["route"], "p50_us": [None] * 24, "p99_us": [None] * 24}
-        for entry in row["by_hour"]:
-            line["p50_us"][entry["hour"]], line["p99_us"][entry["hour"]] = entry["latency_p50_us"], entry["latency_p99_us"]
-        routes.append(line)
-    return {"routes": routes}
-
-
-def dead_letters(rows: Collected, days: list[str], recorded: set[str]) -> Figures:
+def dead_letters(rows: Collected, days: list[str]) -> Figures:
     """By reason, with the trend over ``days``, the last of which is the report's; None for days without records."""
+    recorded = {str(row["date"]) for row in rows.get("days", [])}
     by_reason: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for row in rows["dead_letter_days"]:
         by_reason[row["outcome"], row["ucode"]][str(row["date"])] = row["messages"]
@@ -207,6 +189,8 @@ def audit(rows: Collected, days: list[str]) -> Figures:
         "days": len(before),
         "pairs": kept(rows["audit_pairs"]),
         "more_pairs": more(rows["audit_pairs"]),
+        "unknown": kept(rows["audit_unknown"]),
+        "more_unknown": more(rows["audit_unknown"]),
     }
 
 

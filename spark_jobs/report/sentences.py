@@ -23,6 +23,8 @@ _LONG_S = 3600
 """Links that were down for so long are told with the other troubles of a streamer."""
 _ENOUGH = 10
 """Fewer messages than these may fail by chance."""
+UNKNOWN_SHARE = 0.001
+"""Of so many messages it may be unknown each day what became of them: vehicles are parked."""
 _FAR = 0.2
 """A figure within a fifth of its usual value is "about as usual"."""
 
@@ -112,8 +114,12 @@ def judged(figures: Figures) -> tuple[str, list[Reason]]:
     def matter(kind: str, text: str, **counts: int) -> None:
         matters.append(Reason(kind, text, counts))
 
-    if lost := _lost(figures):
+    lost, unknown = _lost(figures), status(audit, "unknown")
+    if lost:
         matter("lost", f"{plural(lost, 'message')} lost", messages=lost)
+    if unknown and (lost or unknown > UNKNOWN_SHARE * audit["messages"]):
+        text = f"{plural(unknown, 'message')} unknown{_because(audit)}"
+        matters.insert(0 if unknown > lost else 1, Reason("unknown", text, {"messages": unknown}))
     if figures["silent"] and (silent := figures["silent"]["totals"]["usual"]):
         told = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
         matter("silent", told, streamers=silent)
@@ -151,14 +157,22 @@ def _all(ranking: Figures) -> int:
     return len(ranking["rows"]) + int(ranking["more"])
 
 
-def _status(audit: Figures | None, status: str) -> int:
+def status(audit: Figures | None, status: str) -> int:
     return next((row["messages"] for row in audit["statuses"] if row["status"] == status), 0) if audit else 0
+
+
+def _because(audit: Figures) -> str:
+    """Whose records are missing of messages that are unknown, to follow their number."""
+    first = [
+        f"{short_name(row['missing_at'])} from {row['first']:02d}:00 to {row['last'] + 1:02d}:00" for row in audit["unknown"]
+    ]
+    return f", because of {listing(first + [''] * audit['more_unknown'])}"
 
 
 def _lost(figures: Figures) -> int:
     """Of all streamers, each message once; of one, those that were lost behind it or on the way to it."""
     if figures["streamer"] is None:
-        return _status(figures["audit"], "lost")
+        return status(figures["audit"], "lost")
     return sum(row["handed_over"] + row["never_came"] for row in figures["worst"]["rows"]) if figures["worst"] else 0
 
 
@@ -214,13 +228,15 @@ def _delivery(figures: Figures) -> str:
         return "Whether messages were lost between streamers is unknown: the table delivery_audit was not written."
     if not audit["messages"]:
         return "The audit across streamers found no message that was created that day, so none could be lost."
-    delivered, lost, created = _status(audit, "delivered"), _status(audit, "lost"), audit["messages"]
+    delivered, lost, created = status(audit, "delivered"), status(audit, "lost"), audit["messages"]
     part = f"Of the {plural(created, 'message')} created that day, each counted once, {share(delivered / created)} reached "
     part += "the destination"
-    if unconfirmed := _status(audit, "unconfirmed"):
+    if unconfirmed := status(audit, "unconfirmed"):
         part += f", {share(unconfirmed / created)} were sent without a confirmation that they arrived"
-    if idle := sum(_status(audit, status) for status in IDLE):
+    if idle := sum(status(audit, each) for each in IDLE):
         part += f", {share(idle / created)} had none beyond the network where they came from"
+    if unknown := status(audit, "unknown"):
+        part += f"; of {plural(unknown, 'message')} it is unknown{_because(audit)}"
     if not lost:
         return f"{part}, and none was lost on the way{_lacking(figures)}."
     verb = "was" if lost == 1 else "were"

@@ -86,6 +86,7 @@ def _figures(figures: Figures) -> Figures:
         "messages": key["messages"],
         "failed": key["failed"],
         "lost": key["lost"] if figures["audit"] else None,
+        "unknown": sentences.status(figures["audit"], "unknown") if figures["audit"] else None,
         "objectives": slo["objectives"] if slo else None,
         "objectives_met": slo["met"] if slo else None,
         **{

@@ -70,16 +70,6 @@ def collected(
         "streamers": [{"streamer": name, "total_rows": 2} for name in ("gw", authority)],
         "health_hours": [{"streamer": authority, "hours": 23}],
         "latency": [lane | spans | all_ | {"latency_messages": 90, "queue_wait_messages": 90} for lane in top],
-        "latency_hourly": [
-            lane
-            | {
-                "messages": 99,
-                "by_hour": [
-                    {"hour": at, "latency_p50_us": 900 + at, "latency_p99_us": 9000 + at} for at in range(24) if at != 13
-                ],
-            }
-            for lane in lanes[:6]
-        ],
         "changes": [
             lane | pair | compared | {"outcome": "expired", "ucode": "DEADLINE_EXCEEDED", "total_rows": 9}
             for lane in top[:8]
@@ -103,6 +93,7 @@ def collected(
             for status in STATUSES
         ],
         "audit_pairs": [{"src_authority": authority, "sink_authority": None, "total_rows": 30} | dict.fromkeys(STATUSES, 9)],
+        "audit_unknown": [{"missing_at": authority, "messages": 120, "first": 9, "last": 9, "total_rows": 1}],
         "findings": [
             example | ends | {"finding": finding, "msg_id": uuid.UUID(int=7 << 76 | n << 8 | place).bytes}
             for place, finding in enumerate(FINDINGS)

@@ -169,22 +169,6 @@ def test_percentiles_are_a_dot_a_bar_and_a_diamond() -> None:
     assert [each.get("x") for each in ElementTree.fromstring(drawing).iter("svg")][1:] == ["75.000%"]
 
 
-def test_no_line_crosses_an_hour_without_messages_and_all_panels_have_one_axis() -> None:
-    known = {0: 10, 1: 100, 3: 1000}
-    route = {"route": "up", "streamer": "gw", "p50_us": [known.get(hour) for hour in range(24)], "p99_us": [None] * 24}
-    other = route | {"p99_us": [*[None] * 23, 5_000_000]}
-    scale = charts.hourly_scale([route, other])
-    assert (scale.decades[0], scale.decades[-1]) == (10, 10_000_000)
-    drawing = charts.hourly_lines(scale, route)
-    assert [numbers(each, "x1", "x2") for each in marks(drawing, "line", "low")] == [
-        pytest.approx([0.5 * 100 / 24, 1.5 * 100 / 24], abs=0.001)
-    ]
-    assert len(marks(drawing, "circle", "low")) == 3
-    assert marks(drawing, "circle", "high") == marks(drawing, "line", "high") == []
-    heights = [numbers(each, "cy")[0] for each in marks(drawing, "circle", "low")]
-    assert heights == pytest.approx([104, 88, 72])
-
-
 # the heat map
 
 

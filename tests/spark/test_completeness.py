@@ -161,7 +161,16 @@ def test_what_is_missing_is_as_much_as_the_health_of_the_streamer_says(
 
 
 def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(spark: SparkSession, tmp_path: Path) -> None:
-    names = ("stopped", "stopped on the next day", "began again", "stopped before", "crashed")
+    names = (
+        "stopped",
+        "stopped on the next day",
+        "began again",
+        "stopped before",
+        "crashed",
+        "pair",
+        "taken over",
+        "killed",
+    )
     write(tmp_path, [each for name in names for each in numbered(name, (0, at("12:10")), run_ts=NOON)])
     write(tmp_path, numbered("stopped before", (0, at("15:10")), run_ts=at("15:00")))
     tell(tmp_path, "stopped", ("started", NOON), ("stopped", at("14:00")))
@@ -170,6 +179,11 @@ def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(
     tell(tmp_path, "began again", ("started", at("16:00")), ("down", at("16:01")), run_ts=at("16:00"))
     tell(tmp_path, "stopped before", ("stopped", at("14:00")))
     tell(tmp_path, "crashed", ("started", NOON), ("down", at("12:01")))
+    for name in ("pair", "taken over"):  # the standby, of a version that writes events, began before the active one ended
+        tell(tmp_path, name, ("started", NOON), ("up", at("12:01")))
+        tell(tmp_path, name, ("started", at("12:05")), ("stopped", at("23:00")), run_ts=at("12:05"))
+    write(tmp_path, numbered("taken over", (0, at("13:10")), run_ts=at("12:05")))
+    tell(tmp_path, "killed", ("started", at("14:20")), ("stopped", at("15:00")), run_ts=at("14:20"))
     batch = Batch(spark, str(tmp_path), f"{tmp_path}/tables", (DATE,), reach=(2, 1), left_out={})
     found: dict[str, Hours] = {}
     for row in streamer_health.compute(batch)[1].collect():
@@ -182,6 +196,9 @@ def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(
         "began again": silent | {16: "16:00"},
         "stopped before": silent | {15: "15:10"},
         "crashed": silent | {12: "12:10", 13: "", 14: "", 15: ""},
+        "pair": silent | {12: "12:10", 13: "", 14: "", 15: ""},
+        "taken over": {12: "12:10", 13: ""},
+        "killed": {12: "12:10", 13: "", 14: ""},
     }
 
 
@@ -304,12 +321,24 @@ def tell(root: Path, streamer: str, *events: tuple[str, dt.datetime], run_ts: dt
 
 def test_a_streamer_that_has_stopped_in_order_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     later, killed = at("15:00"), at("11:00")
-    for name in ("stopped", "stopped with a gap", "started again", "began behind", "killed", "torn", "newer", "runs since"):
+    for name in (
+        "stopped",
+        "stopped with a gap",
+        "started again",
+        "began behind",
+        "killed",
+        "torn",
+        "newer",
+        "runs since",
+        "pair",
+    ):
         write(tmp_path, numbered(name, (0, at("12:10")), run_ts=NOON))
     write(tmp_path, numbered("stopped with a gap", (2, at("12:20")), run_ts=NOON))
     for name in ("stopped", "stopped with a gap", "started again", "began behind", "runs since"):
         tell(tmp_path, name, ("started", NOON), ("down", at("12:01")), ("stopped", at("14:00")))
     tell(tmp_path, "started again", ("started", later), run_ts=later)
+    tell(tmp_path, "pair", ("started", NOON), ("up", at("12:01")))
+    tell(tmp_path, "pair", ("started", at("12:05")), ("stopped", at("23:00")), run_ts=at("12:05"))
     tell(tmp_path, "began behind", ("started", at("06:00", AFTER)), run_ts=at("06:00", AFTER))
     write(tmp_path, numbered("runs since", (0, at("15:10")), run_ts=later))
     tell(tmp_path, "killed", ("stopped", at("11:30")), run_ts=killed)
@@ -322,6 +351,7 @@ def test_a_streamer_that_has_stopped_in_order_is_complete(tmp_path: Path, capsys
         "stopped with a gap": f"lacks 1 records from {DATE}T12:10:00Z on",
         "started again": f"nothing since the hour {DATE}T12:00Z",
         "killed": f"nothing since the hour {DATE}T12:00Z",
+        "pair": f"nothing since the hour {DATE}T12:00Z",
         "torn": f"nothing since the hour {DATE}T12:00Z",
         "newer": f"nothing since the hour {DATE}T12:00Z",
         "runs since": f"nothing since the hour {DATE}T15:00Z",

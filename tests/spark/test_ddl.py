@@ -32,7 +32,7 @@ VALUES = {
 
 
 def value(name: str, kind: str) -> Any:
-    return "expired" if name == "outcome" else VALUES[kind]
+    return {"outcome": "expired", "status": "unknown"}.get(name, VALUES[kind])
 
 
 def written(folder: Path, table: Table, date: dt.date, rows: int, without: tuple[str, ...] = ()) -> None:

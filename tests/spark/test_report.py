@@ -85,8 +85,6 @@ def test_latency_is_that_of_the_tables(figures: dict[str, Any]) -> None:
     (row,) = figures["latency"]["routes"]
     assert [row[f"latency_{rank}_us"] for rank in ("p50", "p90", "p99", "max")] == [1500, 2500, 31000, 41000]
     assert (row["latency_messages"], row["queue_wait_p50_us"], row["queue_wait_p99_us"]) == (90, 110, 330)
-    (line,) = figures["latency_hourly"]["routes"]
-    assert {at: value for at, value in enumerate(line["p99_us"]) if value is not None} == {3: 30003, 5: 30005}
 
 
 def test_dead_letters_have_a_usual_even_on_a_reason_without_one_today(figures: dict[str, Any]) -> None:
@@ -163,7 +161,7 @@ def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_p
     put(tmp_path / "tables", tables.ROUTE_HOURLY, [hour(3, "gw", "up", delivered=9)], days_back=1)
     html, data = report.write(spark, str(tmp_path / "tables"), DAY, f"file://{tmp_path}/out")
     figures = json.loads((tmp_path / "out" / Path(data).name).read_text())
-    assert set(figures["missing"]) == set(tables.TABLES | tables.VIEWS) - {"slo", "rollup"}
+    assert set(figures["missing"]) == set(tables.TABLES | tables.VIEWS) - {"slo", "rollup", "latency"}
     assert (figures["slo"], figures["volume"]) == ({"met": 0, "objectives": 0, "rows": [], "more": 0}, None)
     page = Page((tmp_path / "out" / Path(html).name).read_text())
     assert "No objectives are set." in page.text

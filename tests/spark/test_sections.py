@@ -52,7 +52,8 @@ def test_a_day_without_a_reason_is_zero_if_it_was_recorded_and_unknown_otherwise
         letters(DAYS[12], "OLD", 4),
         letters(DAYS[14], "OLD", 5),
     ]
-    found = sections.dead_letters({"dead_letter_days": rows, "dead_letters": []}, DAYS, {DAYS[11], DAYS[12], DAYS[14]})
+    recorded = [{"date": DAYS[day]} for day in (11, 12, 14)]
+    found = sections.dead_letters({"dead_letter_days": rows, "dead_letters": [], "days": recorded}, DAYS)
     assert [(row["ucode"], row["messages"], row["usual"], row["change"]) for row in found["reasons"]] == [
         ("OLD", 5, 2.0, 1.5),
         ("NEW", 5, 0.0, None),
@@ -71,7 +72,7 @@ def test_what_the_audit_calls_usual_is_the_mean_of_the_days_that_were_audited() 
         status(DAYS[10], "delivered", 90), status(DAYS[10], "lost", 6), status(DAYS[12], "delivered", 70),
         status(DAYS[12], "unheard", 4), status(DAYS[14], "delivered", 40), status(DAYS[14], "rejected", 1),
     ]  # fmt: skip
-    found = sections.audit({"audit_days": rows, "audit_pairs": []}, DAYS)
+    found = sections.audit({"audit_days": rows, "audit_pairs": [], "audit_unknown": []}, DAYS)
     assert [(row["status"], row["messages"], row["copies"], row["usual"], row["change"]) for row in found["statuses"]] == [
         ("delivered", 40, 2, 80.0, -0.5),
         ("lost", 0, 0, 3.0, -1.0),

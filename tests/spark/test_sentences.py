@@ -93,6 +93,6 @@ def test_the_verdict_counts_all_that_matters() -> None:
     rows = collected()
     assert verdict(figures(rows, DAY, MADE)) == (
         "attention",
-        "120 messages lost, 4 streamers silent, 6 objectives not met, 450 of 3\u202f000 deliveries of broadcasts missing, "
-        "2 trace files left out and 3 more",
+        "120 messages lost, 120 messages unknown, because of veh1 from 09:00 to 10:00, 4 streamers silent, 6 objectives "
+        "not met, 450 of 3\u202f000 deliveries of broadcasts missing and 4 more",
     )

@@ -36,7 +36,7 @@ def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     folder = tmp_path_factory.mktemp("day")
     truth = generate(Plan(DATE, (1_000,), STREAMERS, seed=7, faults=FAULTS), folder / "traces")
     batch = Batch(spark, str(folder / "traces"), str(folder / "tables"), (DATE,), reach=(2, 1))
-    for each in (delivery_audit.JOB, streamer_health.JOB):
+    for each in (streamer_health.JOB, delivery_audit.JOB):
         list(job.run(each, batch))
     batch.release()
     return truth, folder / "tables"

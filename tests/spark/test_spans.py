@@ -35,9 +35,12 @@ def judged(
     topics: tuple[Any, ...] = (),
     skews_us: Any = None,
     grace_us: int = GRACE_US,
-) -> tuple[int | None, int | None]:
-    lost = Verdict(0, "lost", (), missing_at, "delivered")
-    return Spans(sightings, topics, skews_us or {DATE: {}}).judged(DATE, lost, TOPIC, grace_us)
+) -> tuple[int, int]:
+    """From when until when a loss can be judged at each of these streamers, of hours that are complete."""
+    lost = Verdict(0, "lost", (), tuple((name,) for name in missing_at))
+    found = Spans(sightings, topics, skews_us or {DATE: {}}).judged(DATE, lost, TOPIC, grace_us)
+    starts = [each for each in (found.from_us, found.topic_from_us) if each is not None]
+    return max(starts), min(each for each in (found.until_us, found.topic_until_us) if each is not None)
 
 
 def test_a_streamer_is_judged_from_its_first_record_to_ten_minutes_before_its_last() -> None:
