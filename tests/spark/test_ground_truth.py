@@ -20,7 +20,7 @@ from spark_jobs.storage import Storage
 from spark_jobs.tables import COMPLETENESS, DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL, STREAMER_HEALTH, Table
 from tests.spark.traces import configured, read
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 FIRST = dt.date(2026, 11, 19)
 DATES = (FIRST, FIRST + dt.timedelta(days=1))
