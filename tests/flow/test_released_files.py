@@ -176,10 +176,11 @@ _OPENS = """
 import os, sys
 from pathlib import Path
 from streamer.journal import versions
-from streamer.features.host.host import TABLES
+from streamer.features.every import FEATURES
+from streamer.features.host.host import tables
 from streamer.features.host.state import StateFile
 versions._sign = lambda *anything: os._exit(9)
-StateFile(Path(sys.argv[1]), TABLES).open()
+StateFile(Path(sys.argv[1]), tables(FEATURES)).open()
 """
 
 
