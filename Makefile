@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests without bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m demo $(if $(PAIR),--pair) $(if $(SECONDS),--seconds $(SECONDS))
@@ -181,6 +181,13 @@ build/bench/.compiled: $(VENV)/.dev $(SOURCES)
 	else echo "There is no C compiler (cc): only the pure form is measured."; fi
 	touch $@
 
+# One feature less, in a copy: lint, and all quick tests but those of that feature and of the documents, which name it.
+without: $(VENV)/.dev
+	rm -rf build/without
+	mkdir -p build/without && git ls-files -z | xargs -0 cp --parents -t build/without
+	cd build/without && $(HERE)/python -m tests.without $(FEATURE) && $(HERE)/ruff check streamer && $(HERE)/mypy && \
+		$(HERE)/lint-imports && $(HERE)/python -m pytest -n auto --maxprocesses 4 tests/unit tests/flow tests/test_structure.py
+
 bench: build/bench/.compiled
 	$(BIN)/python -m tests.bench $(ARGS)
 
@@ -248,7 +255,7 @@ lock: $(VENV)/.dev
 
 # The lowest versions that pyproject.toml allows of what the streamer itself imports, and the tests of what imports them.
 LOWEST := build/lowest
-LOWEST_TESTS := tests/unit/config tests/unit/features/api tests/unit/transports tests/unit/tokens tests/unit/journal tests/flow
+LOWEST_TESTS := tests/unit/config $(addprefix tests/unit/features/,api check otel pair pause utwin) tests/unit/transports tests/unit/tokens tests/unit/journal tests/flow
 $(LOWEST)/.made: $(VENV)/.dev pyproject.toml
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)

@@ -19,8 +19,8 @@ from tests.flow.uentities import (
     Client,
     RemoteService,
     subscribed,
-    version_of,
 )
+from tests.unit.features.usubscription.harness import version_of
 
 
 def ttl_ms(asked: UMessage) -> int:

@@ -40,11 +40,6 @@ async def device(devices: Devices) -> Device:
     return await started(devices)
 
 
-@pytest.fixture
-async def app(devices: Devices, device: Device) -> Client:
-    return await devices.client(1, 0xA)
-
-
 async def phone(devices: Devices) -> Client:
     """A uEntity of another device, which may subscribe to one topic."""
     client = Client(devices.clock, UUri("phone", 0xC, 1, 0))

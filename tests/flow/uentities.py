@@ -24,6 +24,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
 from tests.listeners import RecordingListener
+from tests.unit.features.usubscription.harness import version_of
 from tests.waiting import until
 
 SUBSCRIBE, UNSUBSCRIBE, FETCH_SUBSCRIPTIONS, REGISTER, UNREGISTER, FETCH_SUBSCRIBERS, RESET = 1, 2, 3, 6, 7, 8, 9
@@ -158,12 +159,6 @@ class Client(UEntity):
 
     async def publish(self, topic: UUri, payload: bytes) -> None:
         await self.transport.send(publish(self.now_ms, topic, payload))
-
-
-def version_of(asked: UMessage) -> int:
-    """The version of the service that a Request is for."""
-    assert asked.attributes.sink is not None
-    return asked.attributes.sink.version
 
 
 class RemoteService(UEntity):

@@ -19,7 +19,7 @@ from streamer.uprotocol.status import UCode
 from tests.flow.harness import SPEED
 from tests.ports import free_port
 from tests.unit.features.api.daemon import running
-from tests.unit.features.api.paired import KEY, pair
+from tests.unit.features.pair.daemons import KEY, pair
 from tests.unit.journal.harness import JournalHarness
 from tests.unit.tools.commands import GOOD, answering, response, status_of
 from tests.unit.tools.letters import LETTERS, NOW_MS, letter_of

@@ -1,4 +1,4 @@
-"""The port with the pages for pausing, for the tests of these."""
+"""A daemon with its port, and the live pages alone."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,24 +6,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from streamer.config.services import ControlConfig
-from tests.unit.features.api.pausing import BEARER, AdminHarness
+from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.api.live import LiveHarness, serving
 
 
 @pytest.fixture
-async def admin(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AdminHarness]:
-    """The parameter, if a test gives one, is the setting `control.http`."""
-    admin = AdminHarness(ControlConfig(http=getattr(request, "param", "loopback")), tmp_path / "token")
-    admin.state.open()
-    admin.control.restore()
-    await admin.server.start()
-    async with admin.harness:
-        yield admin
-    await admin.server.stop()
-    admin.state.close()
+async def served(tmp_path: Path) -> AsyncIterator[DaemonHarness]:
+    async with running(tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture
-async def http(admin: AdminHarness) -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{admin.port}", headers=BEARER) as session:
-        yield session
+async def pages(tmp_path: Path) -> AsyncIterator[tuple[LiveHarness, aiohttp.ClientSession]]:
+    async with serving(tmp_path) as pages:
+        yield pages

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,6 @@ from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
 from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.api.played import SECRET, document_of, now_ms, play
 from tests.waiting import until
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[DaemonHarness]:
-    async with running(tmp_path) as harness:
-        yield harness
 
 
 def test_the_document_is_one_of_openapi() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,9 @@ from streamer.main import main
 from streamer.tools.running import user
 from tests.flow.harness import SPEED
 from tests.ports import free_port
-from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.api.daemon import DaemonHarness
 from tests.unit.features.api.played import SECRET, TRACE, play
 from tests.unit.tools.commands import status_of
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[DaemonHarness]:
-    async with running(tmp_path) as harness:
-        yield harness
 
 
 async def run(served: DaemonHarness, *words: str) -> int:

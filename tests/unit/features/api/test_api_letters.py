@@ -2,7 +2,6 @@
 
 import gzip
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,6 @@ import pytest
 
 from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.api.played import CALLER, METHOD, SECRET, document_of, play, until_letters
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[DaemonHarness]:
-    async with running(tmp_path) as harness:
-        yield harness
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4])

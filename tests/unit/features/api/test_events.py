@@ -1,8 +1,6 @@
 """`GET /api/v1/events`, asked over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,16 +14,10 @@ from streamer.features.api.streams import MAX_ANONYMOUS, MAX_STREAMS, event
 from streamer.routing.pause_rules import PauseRule
 from tests.flow.harness import CLOUD_APP, SPEED, RouterHarness, configuration
 from tests.sse import next_event, until_event
-from tests.unit.features.api.live import BEARER, LiveHarness, serving
+from tests.unit.features.api.live import BEARER, LiveHarness
 from tests.waiting import until
 
 Pages = tuple[LiveHarness, aiohttp.ClientSession]
-
-
-@pytest.fixture
-async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
-    async with serving(tmp_path) as pages:
-        yield pages
 
 
 async def test_every_state_is_told_at_the_beginning_and_then_what_changes(pages: Pages) -> None:

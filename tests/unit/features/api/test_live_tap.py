@@ -2,8 +2,6 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
@@ -19,16 +17,10 @@ from streamer.uprotocol.payload import payload_as
 from streamer.uprotocol.uuid import format_id
 from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED, configuration
 from tests.sse import next_event, until_event
-from tests.unit.features.api.live import BEARER, LiveHarness, serving
+from tests.unit.features.api.live import BEARER, LiveHarness
 from tests.waiting import until
 
 Pages = tuple[LiveHarness, aiohttp.ClientSession]
-
-
-@pytest.fixture
-async def pages(tmp_path: Path) -> AsyncIterator[Pages]:
-    async with serving(tmp_path) as pages:
-        yield pages
 
 
 async def tap(http: aiohttp.ClientSession, **query: str) -> aiohttp.ClientResponse:

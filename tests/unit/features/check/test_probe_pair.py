@@ -10,7 +10,7 @@ import pytest
 from streamer.features.check import probe
 from streamer.tools.running import DaemonAddress
 from tests.ports import HOST, free_port
-from tests.unit.tools.probing import checked, lines
+from tests.unit.features.check.probing import checked, lines
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import yaml
 
 from streamer.main import main
 from streamer.transports.probe import Verdict
-from tests.unit.tools.probes import raw
+from tests.unit.features.check.probes import raw
 
 
 def checked(tmp_path: Path, **sections: Any) -> int:

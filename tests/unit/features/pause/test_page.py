@@ -22,7 +22,7 @@ from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import RouterHarness, configuration
 from tests.ports import free_port
-from tests.unit.features.api.pausing import BEARER, SINK, TOPIC, AdminHarness
+from tests.unit.features.pause.pausing import BEARER, SINK, TOPIC, AdminHarness
 
 
 async def test_pause_list_and_resume_over_http(admin: AdminHarness, http: aiohttp.ClientSession) -> None:

@@ -28,8 +28,8 @@ from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, ok
 from tests.certificates import write_certificates
 from tests.hosted import TABLES
-from tests.unit.tools.probes import answers, of_stores, raw
-from tests.unit.tools.probing import checked, lines
+from tests.unit.features.check.probes import answers, of_stores, raw
+from tests.unit.features.check.probing import checked, lines
 
 SECRET = "s3cret-s3cret-s3cret"
 

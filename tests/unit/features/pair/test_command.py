@@ -11,7 +11,7 @@ import pytest
 from streamer.main import main
 from streamer.tools.running import DaemonRefusedError, NobodyThereError
 from tests.unit.features.api.daemon import running
-from tests.unit.features.api.paired import pair, view_of
+from tests.unit.features.pair.daemons import pair, view_of
 from tests.unit.tools.commands import status_of
 
 

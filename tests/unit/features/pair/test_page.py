@@ -16,8 +16,8 @@ from tests.fake_network import FakeNetwork
 from tests.flow.harness import SPEED
 from tests.unit.features.api.audit import audited
 from tests.unit.features.api.daemon import running
-from tests.unit.features.api.paired import PairHarness, pair, view_of
 from tests.unit.features.api.played import document_of
+from tests.unit.features.pair.daemons import PairHarness, pair, view_of
 from tests.unit.features.pair.found import pair_of
 from tests.waiting import until
 

@@ -13,7 +13,7 @@ from streamer.journal.sqlite import FileError
 from streamer.tools.running import DaemonAddress, NotAskedError
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Probe, blocking, ok, problem
-from tests.unit.tools.probing import checked, lines
+from tests.unit.features.check.probing import checked, lines
 
 T = TypeVar("T")
 

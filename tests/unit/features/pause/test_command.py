@@ -13,7 +13,7 @@ from streamer.features.api.server import AdminServer
 from streamer.main import main
 from streamer.routing.pause_rules import PauseRule
 from tests.ports import free_port
-from tests.unit.features.api.pausing import SINK, TOPIC, AdminHarness
+from tests.unit.features.pause.pausing import SINK, TOPIC, AdminHarness
 from tests.unit.tools.commands import status_of
 
 

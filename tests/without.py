@@ -1,0 +1,46 @@
+"""Takes a feature out of the tree in the working directory, a copy: ``python -m tests.without NAME``; see ``make without``.
+
+Its folder, its lines in the list, its entries in pyproject.toml and its tests go, and every other file of tests that imports
+one of these, directly or not: they are printed. A file of the program that imports it stays, so the copy does not pass.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import grimp
+
+
+def taken(name: str) -> set[str]:
+    """Return the modules of a feature and of its tests, and those of tests that import one of them, directly or not."""
+    graph = grimp.build_graph("streamer", "tests", cache_dir=None)
+    own = re.compile(rf"(streamer|tests\.unit)\.features\.{name}(\.|$)")
+    found = {module for module in graph.modules if own.match(module)}
+    ahead = [module for module in found if module != f"streamer.features.{name}.feature"]
+    while ahead:
+        for importer in graph.find_modules_that_directly_import(ahead.pop()) - found:
+            if importer.startswith("tests."):
+                found.add(importer)
+                ahead.append(importer)
+    return found
+
+
+def without(pattern: str, path: Path) -> None:
+    """Remove the lines of a file that match a pattern."""
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if not re.match(pattern, line)))
+
+
+if __name__ == "__main__":
+    feature = sys.argv[1]
+    modules = taken(feature)
+    record = rf"from streamer\.features\.{feature}\.feature import (\w+)"
+    listed = Path("streamer/features/every.py")
+    if (kind := re.search(record, listed.read_text())) is None:
+        sys.exit(f"{feature}: not in {listed}")
+    without(rf"{record}|    {kind[1]},", listed)
+    without(rf' *"streamer\.features\.{feature}[\w.]*",', Path("pyproject.toml"))
+    for module in modules:
+        Path(*module.split(".")).with_suffix(".py").unlink(missing_ok=True)
+    shutil.rmtree(f"streamer/features/{feature}")
+    print(*sorted(module for module in modules if not module.startswith("streamer.")), sep="\n")  # noqa: T201
