@@ -86,7 +86,7 @@ class Daemon:
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
         self.features: Sequence[Feature] = built(config, self._clock)
-        keys = [feature.nodes_key for feature in self.features if feature.nodes_key is not None]
+        keys = [key for feature in self.features if (key := feature.nodes_key) is not None]
         self._own_nodes = OwnNodes(keys[0] if keys else None, config.authority)
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)

@@ -102,8 +102,10 @@ class Feature:
         self.config = config
         self.clock = clock
 
-    nodes_key: bytes | None = None
-    """The key that tells the nodes of this streamer from others on a network, if several streamers share it."""
+    @property
+    def nodes_key(self) -> bytes | None:
+        """Return the key that tells the nodes of this streamer from others on a network, if several streamers share it."""
+        return None
 
     @property
     def mirror(self) -> Mirror | None:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
 from streamer.features.host.state import Mirror, StateFile
@@ -24,13 +23,13 @@ class PairFeature(Feature):
 
     paired: "Paired | None" = None
 
-    def __init__(self, config: Config, clock: Clock) -> None:
-        super().__init__(config, clock)
-        self.nodes_key = None if config.pair is None else config.pair.key()
-
     @property
     def additions(self) -> Additions:
         return Additions() if self.paired is None else self.paired.additions
+
+    @property
+    def nodes_key(self) -> bytes | None:
+        return None if self.config.pair is None else self.config.pair.key()
 
     @property
     def mirror(self) -> Mirror | None:
