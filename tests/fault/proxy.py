@@ -11,6 +11,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from tests.ports import HOST, free_port
@@ -125,6 +126,7 @@ class Proxy:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.sever()
+        await asyncio.sleep(0)  # for a connection that was accepted just before
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -215,7 +217,12 @@ class Proxy:
             return
         task = asyncio.create_task(self._connected(reader, near), name="proxy")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, near))
+
+    def _ended(self, near: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not near.is_closing():  # it was cancelled before it began
+            _reset(near)
 
     async def _connected(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         try:
