@@ -12,10 +12,8 @@ TABLES = tables(FEATURES)
 
 
 def served(config: Config) -> tuple[EntityId, ...]:
-    """Return the uEntities of a streamer with this configuration."""
     return entities(config, FEATURES)
 
 
 def hosted(config: Config, local: LocalTransport, router: RouterForServices, clock: Clock) -> ServiceHost:
-    """Build the host with every feature."""
     return ServiceHost(config, local, router, clock, built(config, clock))
