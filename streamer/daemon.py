@@ -30,7 +30,7 @@ from streamer.features.api.status_message import StatusView
 from streamer.features.every import built
 from streamer.features.host.host import ServiceHost, entities, state_file
 from streamer.features.otel.pushing import Pushing
-from streamer.features.record import Feature, Judge, StreamerParts, additions_of
+from streamer.features.record import Feature, Judge, StreamerParts, additions_of, first
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
@@ -86,17 +86,18 @@ class Daemon:
         self.started_ms, self.started_s = self._clock.wall_ms(), self._clock.monotonic_s()
         self.router: Router
         self.features: Sequence[Feature] = built(config, self._clock)
-        keys = [key for feature in self.features if (key := feature.nodes_key) is not None]
-        self._own_nodes = OwnNodes(keys[0] if keys else None, config.authority)
+        self._own_nodes = OwnNodes(first(feature.nodes_key for feature in self.features), config.authority)
         self.transports, problems = self._built(config, config.endpoints)
         problems += self._unprepared(self.transports)
         if problems:
             raise self._unusable(problems)
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config, self.features))
         self.transports[LOCAL_ENDPOINT] = local_transport
-        parts = StreamerParts(self.transports, partial(_journal, config), state_file(config, self.features), self._end)
-        journals = [journal for feature in self.features if (journal := feature.join(parts)) is not None]
-        self.journal = journals[0] if journals else None if config.journal is None else _journal(config, Journal)
+        state = partial(state_file, config, self.features)
+        parts = StreamerParts(self.transports, partial(_journal, config), state, self._end)
+        self.journal = first([feature.join(parts) for feature in self.features])
+        if self.journal is None and config.journal is not None:
+            self.journal = _journal(config, Journal)
         self._must_restart = self._is_abrupt = False
         self._draining: asyncio.Timeout | None = None
         self._kinds = {name: transport.kind for name, transport in self.transports.items()}
@@ -112,8 +113,8 @@ class Daemon:
             self.router,
             self._clock,
             self.features,
-            StatusView(self, self.features),
-            next((feature.mirror for feature in self.features if feature.mirror is not None), None),
+            StatusView(self),
+            first(feature.mirror for feature in self.features),
         )
         families: list[MakeFamilies] = [feature.families for feature in self.features]
         notes = [feature.notes for feature in self.features]

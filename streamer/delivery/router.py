@@ -77,10 +77,10 @@ class Additions(NamedTuple):
     interest: tuple[InterestObserver, ...] = ()
     tasks: tuple[Task, ...] = ()
     is_not_alone: bool = False
-    standby: Callable[[], str | None] = lambda: None
+    standby: Callable[[], str | None] | None = None
 
     def plus(self, other: "Additions") -> "Additions":
-        """Return these and what another feature adds, behind them. One that goes on standby has to be the first."""
+        """Return these and what another feature adds, behind them. At most one of them goes on standby."""
         return Additions(
             self.observers + other.observers,
             self.steps + other.steps,
@@ -88,7 +88,7 @@ class Additions(NamedTuple):
             self.interest + other.interest,
             self.tasks + other.tasks,
             self.is_not_alone or other.is_not_alone,
-            self.standby,
+            self.standby or other.standby,
         )
 
 
@@ -327,7 +327,7 @@ class Router:
 
     def standby(self) -> str | None:
         """Return None if the streamer works, else why it could not work at once; empty if it could."""
-        return self._additions.standby()
+        return None if self._additions.standby is None else self._additions.standby()
 
     async def _register(self) -> None:
         if not self._is_registered:

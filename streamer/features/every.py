@@ -1,4 +1,4 @@
-"""The one list of features; one that can go on standby has to be the first.
+"""The one list of features.
 
 To take one out: delete its folder, its lines here, and its folder of tests.
 """

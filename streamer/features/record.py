@@ -74,13 +74,13 @@ class RunningStreamer(Protocol):
 class StreamerParts(NamedTuple):
     """The parts of a streamer before its router. ``transports`` are by endpoint, and follow each reload.
 
-    ``make_journal`` makes a journal of a class, on the configured file. ``state``: the state file, for a feature that writes
-    it while the services do not. ``end(restarts, drains)`` has the streamer end, and start anew if it ``restarts``.
+    ``make_journal`` makes a journal of a class, on the configured file; ``make_state`` the state file, for a feature that
+    writes it while the services do not. ``end(restarts, drains)`` has the streamer end, and start anew if it ``restarts``.
     """
 
     transports: Mapping[str, UTransport]
     make_journal: Callable[[type[Journal]], Journal]
-    state: StateFile
+    make_state: Callable[[], StateFile]
     end: Callable[[bool, bool], None]
 
 
@@ -180,6 +180,14 @@ class Feature:
     @staticmethod
     def add_commands(commands: Commands) -> None:
         """Add the feature's commands to the command line."""
+
+
+_Found = TypeVar("_Found")
+
+
+def first(found: Iterable[_Found | None]) -> _Found | None:
+    """Return the first of what features bring, where only one of them brings any."""
+    return next((each for each in found if each is not None), None)
 
 
 def additions_of(features: Iterable[Feature]) -> Additions:

@@ -127,11 +127,11 @@ class Device:
         )
         local = LocalTransport(self._context(devices, LOCAL_ENDPOINT), served(self.config))
         transports: dict[str, UTransport] = {"near": self.near, "far": self.far, LOCAL_ENDPOINT: local}
-        features = built(self.config, devices.clock)
+        self.features = features = built(self.config, devices.clock)
         self.router = Router(
             self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None, additions=additions_of(features)
         )
-        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, features)
+        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, self.features)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _context(self, devices: Devices, name: str) -> TransportContext:

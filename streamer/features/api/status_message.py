@@ -28,13 +28,16 @@ class StatusSource(Protocol):
     def config(self) -> Config:
         """Return the configuration in use."""
 
+    @property
+    def features(self) -> Sequence[Feature]:
+        """Return the features, whether they are configured or not."""
+
 
 class StatusView:
     """Reads the status of a streamer, which must have its router already."""
 
-    def __init__(self, running: StatusSource, features: Sequence[Feature] = ()) -> None:
+    def __init__(self, running: StatusSource) -> None:
         self._running = running
-        self._features = features
         self._router = running.router
         self._started_ms = self._router.clock.wall_ms()
         self._began_s = self._router.clock.monotonic_s()
@@ -74,7 +77,7 @@ class StatusView:
             config_fingerprint=self._hash(),
         )
         status.started.FromMilliseconds(self._started_ms)
-        for feature in self._features:
+        for feature in self._running.features:
             feature.report(status)
         if router.journal is not None:
             journal = router.journal

@@ -45,7 +45,7 @@ class PairFeature(Feature):
         from streamer.features.pair.mirror import MirroredJournal  # noqa: PLC0415  # other streamers do without
         from streamer.features.pair.paired import Copy, Paired  # noqa: PLC0415
 
-        journal, copy = parts.make_journal(MirroredJournal), Copy(parts.make_journal(Journal), parts.state)
+        journal, copy = parts.make_journal(MirroredJournal), Copy(parts.make_journal(Journal), parts.make_state())
         assert isinstance(journal, MirroredJournal)
         self.paired = Paired(self.config, self.clock, parts.transports, copy, journal, parts.end)
         return journal
