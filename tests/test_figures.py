@@ -17,7 +17,7 @@ def test_a_figure_above_its_bound_and_a_bound_of_nothing_are_faults() -> None:
 
 
 def test_no_bound_was_raised_without_a_page_or_written_over() -> None:
-    values = figures.bounds()
+    values = figures.bounds(figures.BOUNDS.read_text())
     assert figures.raised(values, (path.read_text() for path in figures.CHAPTERS.glob("*.md"))) == []
     assert figures.rewritten(values, figures.committed()) == []
 
@@ -26,6 +26,12 @@ def test_a_raise_needs_a_page_that_names_both_values() -> None:
     values = {"arrows": [87, 80, 83], "words": [9, 8]}
     assert len(figures.raised(values, ["Raises arrows from 80 to 84"])) == 1
     assert figures.raised(values, ["# 12.\n\nRaises arrows from 80 to 83: the price is one import."]) == []
+
+
+def test_a_feature_with_a_bound_of_its_own_is_held_to_it() -> None:
+    values = figures.bounds("[values]\nlines = [9, 7]\n[features]\nbudget = [300]\n")
+    assert values == {"lines": [9, 7], "features/budget": [300]}
+    assert figures.beyond({"lines": 7, "features/budget": 301}, values) == ["features/budget: 301, at most 300"]
 
 
 def test_what_stands_on_two_pages_is_found_but_for_code_and_links() -> None:

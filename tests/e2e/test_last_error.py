@@ -67,7 +67,7 @@ async def test_an_unknown_name() -> None:
 
 
 @pytest.mark.mosquitto
-async def test_a_wrong_password(tmp_path: Path) -> None:
+async def test_a_wrong_password_and_a_password_file_that_is_gone(tmp_path: Path) -> None:
     (tmp_path / "word").write_text(WORD)
     with Mosquitto(users={"gateway": "right"}) as server:
         own: dict[str, Any] = {"username": "gateway", "password_file": tmp_path / "word"}
@@ -76,21 +76,12 @@ async def test_a_wrong_password(tmp_path: Path) -> None:
             assert error.reason is LinkFailure.AUTHENTICATION
             assert error.text.startswith("the broker refused: NOT_AUTHORIZED (0x87)")
             assert WORD not in str(error)
+            (tmp_path / "word").unlink()
+            await until(lambda: LinkFailure.FILES in endpoint.transport.errors)
             (tmp_path / "word").write_text("right")
             await endpoint.up()
             assert endpoint.transport.last_error is not None  # it stays, with its time
             assert endpoint.transport.next_attempt_ms is None
-
-
-@pytest.mark.mosquitto
-async def test_a_password_file_that_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "word").write_text(WORD)
-    with Mosquitto(users={"gateway": "right"}) as server:
-        own: dict[str, Any] = {"username": "gateway", "password_file": tmp_path / "word"}
-        async with Endpoint(server.url, **own).running() as endpoint:
-            await error_of(endpoint.transport)  # the word is wrong
-            (tmp_path / "word").unlink()
-            await until(lambda: LinkFailure.FILES in endpoint.transport.errors)
 
 
 @pytest.mark.mosquitto

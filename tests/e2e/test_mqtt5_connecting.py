@@ -143,37 +143,32 @@ async def refused(fake: FakeBroker, endpoint: Endpoint, inbox: RecordingListener
     return peer
 
 
+async def granted_anew(fake: FakeBroker, endpoint: Endpoint, peer: BrokerConnection) -> None:
+    """Have the endpoint connect again, to a broker that now grants everything."""
+    peer.drop()
+    await until(lambda: not endpoint.is_up)
+    peer = await fake.peer()
+    await peer.accept()
+    await peer.grant()
+    await endpoint.up()
+
+
 async def test_refused_filter_is_a_problem_until_it_is_granted(fake: FakeBroker) -> None:
     endpoint = Endpoint(fake.url)
     async with endpoint.running():
         peer = await refused(fake, endpoint, RecordingListener())
         assert len(endpoint.transport.report().problems) == 1
-        peer.drop()
-        await until(lambda: not endpoint.is_up)
-        peer = await fake.peer()
-        await peer.accept()
-        await peer.grant()
-        await endpoint.up()
+        await granted_anew(fake, endpoint, peer)
         assert endpoint.transport.report().problems == []
 
 
-async def test_a_filter_that_the_broker_gives_no_answer_for_is_a_problem(fake: FakeBroker) -> None:
-    endpoint, inbox = Endpoint(fake.url), RecordingListener()
-    async with endpoint.running():
-        for topic in (TOPIC, OTHER):
-            await endpoint.transport.register_listener(topic, None, inbox)
-        peer = await fake.peer()
-        await peer.accept()
-        subscribe = await peer.next(mqtt5.SubscribePacket)
-        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [mqtt5.SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE]))
-        await endpoint.up()
-        (problem,) = endpoint.transport.report().problems
-        assert subscribe.topic_filters[1].pattern in problem
-        assert "no answer" in problem
-
-
-async def test_a_filter_that_is_granted_without_acknowledgements_is_a_problem_until_it_is_granted_with_them(
-    fake: FakeBroker,
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [([GRANTED_QOS_AT_LEAST_ONCE], "no answer"), ([GRANTED_QOS_AT_LEAST_ONCE, GRANTED_QOS_AT_MOST_ONCE], "QoS 0")],
+    ids=["no answer", "without acknowledgements"],
+)
+async def test_a_filter_that_is_not_granted_as_asked_is_a_problem_until_it_is(
+    fake: FakeBroker, answers: list[mqtt5.SubAckReasonCode], reason: str
 ) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener()
     async with endpoint.running():
@@ -182,17 +177,12 @@ async def test_a_filter_that_is_granted_without_acknowledgements_is_a_problem_un
         peer = await fake.peer()
         await peer.accept()
         subscribe = await peer.next(mqtt5.SubscribePacket)
-        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, [GRANTED_QOS_AT_LEAST_ONCE, GRANTED_QOS_AT_MOST_ONCE]))
+        peer.write(mqtt5.SubAckPacket(subscribe.packet_id, answers))
         await endpoint.up()
         (problem,) = endpoint.transport.report().problems
         assert subscribe.topic_filters[1].pattern in problem
-        assert "QoS 0" in problem
-        peer.drop()
-        await until(lambda: not endpoint.is_up)
-        peer = await fake.peer()
-        await peer.accept()
-        await peer.grant()
-        await endpoint.up()
+        assert reason in problem
+        await granted_anew(fake, endpoint, peer)
         assert endpoint.transport.report().problems == []
 
 

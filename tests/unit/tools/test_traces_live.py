@@ -34,8 +34,9 @@ def test_files_that_vanish_after_they_were_listed_have_nothing(
     assert (status, numbers(out), err) == (0, [1], "")
 
 
-def test_a_spool_file_that_is_closed_after_it_was_listed_is_read(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_spool_file_that_is_closed_or_compacted_after_it_was_listed_is_read(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
 ) -> None:
     spool = SpoolFileWriter(folder)
     spool.write(row(0))
@@ -43,27 +44,13 @@ def test_a_spool_file_that_is_closed_after_it_was_listed_is_read(
 
     def list_and_close(self: reader.SpoolReader) -> set[Path]:
         found = find(self)
-        spool.close()
+        closed = spool.close()
+        if is_compacted:
+            closed.unlink()
+            write_part(folder, [row(0)])
         return found
 
     monkeypatch.setattr(reader.SpoolReader, "_find", list_and_close)
-    assert numbers(run("tail", "--json")[1]) == [0]
-
-
-def test_a_spool_file_that_is_compacted_after_it_was_listed_is_read_there(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = SpoolFileWriter(folder)
-    spool.write(row(0))
-    find = reader.SpoolReader._find
-
-    def list_and_compact(self: reader.SpoolReader) -> set[Path]:
-        found = find(self)
-        spool.close().unlink()
-        write_part(folder, [row(0)])
-        return found
-
-    monkeypatch.setattr(reader.SpoolReader, "_find", list_and_compact)
     assert numbers(run("tail", "--json")[1]) == [0]
 
 

@@ -69,6 +69,10 @@ class Dialogue:
         given = [GRANTED] * len(patterns) if codes is None else list(codes)
         return self.subscribing.confirmed(mqtt5.SubAckPacket(packet.packet_id, given))
 
+    def connect_and_answer(self) -> None:
+        self.connect()
+        self.answer_all()
+
     def answer_all(self, index: int = 0) -> list[bool]:
         found = []
         while self.asked:
@@ -352,8 +356,7 @@ def test_one_filter_without_an_answer_holds_up_no_other() -> None:
 
 def test_an_unsubscribe_without_an_answer_is_no_problem_and_sent_again() -> None:
     d = Dialogue(named(2))
-    d.connect()
-    d.answer_all()
+    d.connect_and_answer()
     d.subscribing.close(["veh1/0"])
     d.subscribing.continues_unanswered()
     assert not unanswered(d)
@@ -381,8 +384,7 @@ class AtTwoBrokers(Dialogue):
 
 def test_what_was_closed_while_another_broker_was_in_use_is_removed_from_each_session() -> None:
     d = AtTwoBrokers(["a", "b"])
-    d.connect()
-    d.answer_all()
+    d.connect_and_answer()
     d.move(1, session_present=False)
     d.subscribing.close(["a"])
     d.answer_all()
@@ -397,8 +399,7 @@ def test_what_was_closed_while_another_broker_was_in_use_is_removed_from_each_se
 
 def test_the_session_that_another_broker_has_kept_is_up_once_it_has_every_subscription() -> None:
     d = AtTwoBrokers(["a"])
-    d.connect()
-    d.answer_all()
+    d.connect_and_answer()
     assert not d.move(1, session_present=True)
     assert d.answer()
     assert d.move(1, session_present=True)
@@ -406,8 +407,7 @@ def test_the_session_that_another_broker_has_kept_is_up_once_it_has_every_subscr
 
 def test_a_filter_that_is_opened_again_is_removed_nowhere() -> None:
     d = AtTwoBrokers(["a", "b"])
-    d.connect()
-    d.answer_all()
+    d.connect_and_answer()
     d.move(1, session_present=False)
     d.subscribing.close(["a"])
     d.answer_all()
