@@ -56,7 +56,7 @@ class Snapshot:
 
     @property
     def is_working(self) -> bool:
-        """Whether the streamer carries messages: alone, or as the active one of a pair."""
+        """Whether the streamer carries messages, alone or as the active streamer of a pair."""
         return self.role is None or self.role.is_active
 
     def is_up(self, endpoint: str) -> bool:

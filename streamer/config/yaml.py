@@ -65,7 +65,7 @@ class Document:
     variables: dict[Location, tuple[str, ...]] = field(default_factory=dict)
     """The values that contain environment variables, with the names of these."""
     inserted: dict[Location, list[str]] = field(default_factory=dict)
-    """What was inserted into values for environment variables: their values, or the defaults in the file."""
+    """The texts that stand for environment variables in values: their values, or the defaults in the file."""
     secrets: list[str] = field(default_factory=list)
     """Texts that no message may quote, such as values from the environment."""
     mistakes: list[Mistake] = field(default_factory=list)

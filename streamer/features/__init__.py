@@ -1,1 +1,1 @@
-"""What an operator can name and do without: each folder is one feature, which the kernel does not know."""
+"""Features: each folder is one thing that an operator can name and do without, which the kernel does not know."""

@@ -82,7 +82,7 @@ class Expectation(Section):
     denied: Reason | None = None
     """The message is refused, and the reason contains these whole words, or they are its code."""
     dropped: Reason | None = None
-    """It goes nowhere and nobody is told, because nobody wants it or it has arrived already; these words are in it."""
+    """The message goes nowhere and nobody is told: nobody wants it, or it has arrived already; these words are in it."""
 
     @model_validator(mode="after")
     def _one_outcome(self) -> "Expectation":

@@ -1,4 +1,4 @@
-"""``streamer handover``: has the active streamer of a pair hand over to the other one, over its HTTP port."""
+"""``streamer handover``: has the active streamer of a pair hand over to its standby, over the HTTP port."""
 
 import argparse
 import time
@@ -22,7 +22,7 @@ _ASKS_EVERY_S = 0.5
 
 
 class _Pair(NamedTuple):
-    """What one of a pair says of it."""
+    """The pair as one of its streamers reports it."""
 
     is_active: bool
     since: str
@@ -82,7 +82,7 @@ def _waited(daemon: DaemonAddress, before: _Pair, within_ms: int) -> tuple[_Pair
 
 
 def _read(answer: Any) -> _Pair:
-    """Read a page about the pair. Raises the errors in `UNFIT`."""
+    """Read the page of a pair. Raises the errors in `UNFIT`."""
     return _Pair(
         {"active": True, "standby": False}[answer["role"]],
         str(answer["since"]),

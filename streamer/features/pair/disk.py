@@ -1,7 +1,7 @@
-"""What the disk of one of a pair can prove: which entries it has had, and which the other side's disk has had. Pure.
+"""Prove from the facts on a disk which entries it has had, and which the peer's disk has had. Pure.
 
-Nothing is deleted on standby only because the active one does not name it: the active one has to prove that its disk has
-had it. The law of this file:
+No entry is deleted on standby only because the active streamer does not name it: the active streamer has to prove that its
+disk has had it. The law of this file:
 
 - A disk has a random name, which goes with its journal: a new or salvaged journal has another one. Its *position* counts
   the transactions that it has written as the active one. A *run* begins when it becomes active, or adopts entries. All
@@ -33,7 +33,7 @@ _DISK, _RUNS, _AT, _CLAIM, _GIVEN = ("pair.disk", "pair.runs", "pair.at", "pair.
 
 
 class Run(NamedTuple):
-    """Begun at a position, in an epoch; its entries have numbers from ``first`` on."""
+    """A run of a disk. It began at a position, in an epoch; its entries have numbers from ``first`` on."""
 
     name: str
     position: int
@@ -42,9 +42,9 @@ class Run(NamedTuple):
 
 
 class CopyClaim(NamedTuple):
-    """What one disk has of another, which was in a run then (empty: nothing).
+    """The claim of one disk to a copy of another, which was in a run then (empty: no copy).
 
-    It has seen no entries after the position ``seen``, and has all up to the position ``has`` (-1: it is not complete).
+    The copy has no entries after the position ``seen``, and has all up to the position ``has`` (-1: it is not complete).
     """
 
     disk: str = ""
@@ -58,9 +58,9 @@ NO_CLAIM = CopyClaim()
 
 
 class Given(NamedTuple):
-    """What another disk has of this one: all that was written up to a position, with numbers below ``below``.
+    """The copy of this disk on another: all entries written up to a position, with numbers below ``below``.
 
-    ``is_copying``: this disk has only copied from the other one since. Claims about runs before ``run`` are older than that.
+    ``is_copying``: this disk has only copied from the other disk since. Claims about runs before ``run`` are older.
     """
 
     disk: str = ""
@@ -71,9 +71,9 @@ class Given(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What the active one says of itself with the beginning of a snapshot.
+    """The facts of the active streamer's disk that begin a snapshot.
 
-    ``claim`` is about the disk of the standby, ``top`` above all numbers that it has. See `Disk.proves_below`.
+    ``claim`` is about the disk of the standby, ``top`` above all numbers of the active one. See `Disk.proves_below`.
     """
 
     disk: str = ""
@@ -91,7 +91,7 @@ class Disk:
     """
 
     def __init__(self, facts: Mapping[str, str], parity: int, name: str, top: int) -> None:
-        """``name`` is used if there are no facts, and it is a new disk."""
+        """``name`` is that of a new disk, one without facts."""
         self.parity = parity
         self.name = name
         self.position = 0
@@ -133,7 +133,7 @@ class Disk:
         return changed
 
     def restate(self) -> None:
-        """Have `changed` return everything: what it has returned was not written."""
+        """Have `changed` return all facts again, because those that it has returned were not written."""
         self._written = {}
 
     @property
@@ -150,12 +150,12 @@ class Disk:
     # -- of the active one
 
     def begin_run(self, name: str, epoch: int, first: int) -> None:
-        """Begin to work; ``first``: no new entry has a lower number."""
+        """Begin a run as the active streamer; ``first``: no new entry has a lower number."""
         self._keep([*self.runs, Run(name, self.position, first, epoch)])
         self.given = self.given._replace(below=min(self.given.below, first), is_copying=False)
 
     def raise_epoch(self, epoch: int) -> bool:
-        """Note that the run goes on in this epoch. Return whether that is a higher one."""
+        """Note that the run goes on in an epoch. Return whether that epoch is higher."""
         run = self.runs[-1]
         if epoch <= run.epoch:
             return False
@@ -163,7 +163,7 @@ class Disk:
         return True
 
     def proves_below(self, claim: CopyClaim) -> int:
-        """Return below which number this disk has had all of its own entries that the one with the claim has seen."""
+        """Return the number below which this disk has had all of its own entries that a disk with a claim has seen."""
         found = self._find(claim)
         if found is None:
             return 0
@@ -172,12 +172,12 @@ class Disk:
         return EVERYTHING if claim.seen <= end else run.first
 
     def is_behind(self, claim: CopyClaim) -> bool:
-        """Whether the one with the claim has copied what is lost here: more than a transaction that a kill interrupts."""
+        """Return whether a disk with a claim has entries that are lost here: more than a kill's interrupted transaction."""
         found = self._find(claim)
         return found is not None and claim.seen > (self.position if found[1] is None else found[1].position) + 1
 
     def origin(self, claim: CopyClaim) -> Origin:
-        """Return what the standby that makes a claim has to know before it copies."""
+        """Return the origin of a snapshot for a standby that makes a claim."""
         run = self.runs[-1]
         return Origin(self.name, run.name, run.epoch, self.proves_below(claim), self.claim, self.top)
 
@@ -187,18 +187,18 @@ class Disk:
         self.top = max(self.top, highest)
 
     def given_to(self, disk: str, position: int) -> None:
-        """Note that another disk has everything up to a position."""
+        """Note that another disk has all entries up to a position."""
         self.given = Given(disk, position, EVERYTHING, run=self.runs[-1].name)
 
     def lower(self, lowest: int) -> None:
-        """Note the lowest number that was written after what the other disk has."""
+        """Note the lowest number that was written beyond the copy on the other disk."""
         if lowest < self.given.below:
             self.given = self.given._replace(below=lowest)
 
     # -- of the standby
 
     def copies(self, origin: Origin, position: int, run: str) -> Renumbering | None:
-        """Begin to copy; return which entries are adopted with that. ``run`` is a new name, for what is adopted."""
+        """Begin to copy; return which entries are adopted with that. ``run`` is a new name, for the adopted ones."""
         proved_below = origin.proves_below if origin.disk and self.claim.disk == origin.disk else 0
         is_proved = proved_below == EVERYTHING
         if is_proved and self.given.is_copying and self.given.disk == origin.disk:
@@ -227,7 +227,7 @@ class Disk:
         return adopted
 
     def saw(self, position: int, has: int | None, epoch: int) -> None:
-        """Count a transaction of the active one that is copied; ``has``: everything up to there is here with it."""
+        """Count a copied transaction of the active streamer; ``has``: with it, all entries up to there are here."""
         if not self.claim.disk:
             return  # an earlier version says nothing of its disk
         claim = self.claim._replace(seen=max(self.claim.seen, position))
@@ -236,7 +236,7 @@ class Disk:
     def granted(self) -> CopyClaim:
         """Return the claim that the active one may make about this disk, once it was copied whole.
 
-        All entries of this disk that the active one still has are here.
+        All entries of the active streamer that it still has are here.
         """
         if not self.runs:
             return NO_CLAIM
@@ -244,11 +244,11 @@ class Disk:
         return CopyClaim(self.name, self.runs[-1].name, self.position, has)
 
     def is_own(self, number: int) -> bool:
-        """Whether an entry is only this side's, and the active one need not name it."""
+        """Return whether an entry is this disk's own, and the active streamer need not name it."""
         return number % 2 == self.parity and number >= self.given.below
 
     def shared_below(self, claim: CopyClaim, disk: str) -> int:
-        """Return below which number another disk that makes a claim has, or has had, all entries of this one."""
+        """Return the number below which another disk with a claim has, or has had, all entries of this disk."""
         found = self._find(claim)
         if found is None or claim.has < 0:
             return 0
@@ -268,11 +268,11 @@ class Disk:
         return below
 
     def _has(self, claim: CopyClaim) -> int:
-        """Return up to which position of this disk another one has everything; `EVERYTHING` if that is unknown."""
+        """Return the position of this disk up to which another disk has all entries; `EVERYTHING` if unknown."""
         return EVERYTHING if self._find(claim) is None or claim.has < 0 else min(claim.has, self.position)
 
     def _find(self, claim: CopyClaim) -> tuple[Run, Run | None] | None:
-        """Return the run of a claim, and the one after it; None if it is not one of this disk."""
+        """Return the run of a claim, and the run after it; None if the claim is not about this disk."""
         if claim.disk == self.name:
             for run, following in zip(self.runs, [*self.runs[1:], None], strict=True):
                 if run.name == claim.run:

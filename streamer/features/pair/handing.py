@@ -1,7 +1,7 @@
-"""Hands what one has accepted while it worked alone to the active one, which takes it as if it arrived.
+"""Hands messages that only the standby has back to the active streamer, which takes them as if they arrived.
 
-After a split, after a standby has come back that was active before, and when the active one has lost what is here. Dead
-letters, and notices of this streamer about them, stay where they are: this one has them again when it is active.
+There are some after a split, when a standby comes back that was active before, and when the active streamer has lost them.
+Dead letters, and notices about them, stay on the standby, which has them again when it is active.
 """
 
 import logging
@@ -38,11 +38,11 @@ class _Waiting(NamedTuple):
 
 
 class Offers:
-    """Of a standby: offers its own entries, some messages at a time, and deletes each once all of its messages are taken.
+    """The hand-back of a standby: offers its own entries, and deletes each once all of its messages are taken.
 
-    ``disk`` says which entries the active one need not have. ``say`` sends a frame, and returns whether there is a link;
-    ``delete`` deletes entries. ``refused`` is how many messages the active one cannot take: they stay in this journal, and
-    are offered again after the next copy.
+    ``disk`` says which entries the active streamer need not have. ``say`` sends a frame, and returns whether it has a link;
+    ``delete`` deletes entries. ``refused`` counts messages that the active streamer cannot take: they stay in this journal,
+    and are offered again after the next snapshot.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Offers:
         self._token = 0
 
     def begin(self) -> None:
-        """Offer everything that there is, from the beginning."""
+        """Offer every own entry, from the beginning."""
         self._open.clear()
         self._messages_of.clear()
         self._bytes = self.refused = 0
@@ -72,13 +72,13 @@ class Offers:
         self.go_on()
 
     def end(self) -> None:
-        """Offer nothing more: the link or the other one is gone."""
+        """Offer nothing more, because the link is gone."""
         self._left = iter(())
         self._open.clear()
         self._bytes = 0
 
     def go_on(self) -> None:
-        """Offer as many messages as may be on their way."""
+        """Offer further messages, as many as may be unanswered at a time."""
         offer = pb.Offer()
         while len(self._open) < _WINDOW_MESSAGES and self._bytes < _WINDOW_BYTES:
             try:
@@ -99,7 +99,7 @@ class Offers:
             self._say(pb.Frame(offer=offer))
 
     def took(self, tokens: pb.Taken) -> None:
-        """Note what the active one has taken, and what it cannot take."""
+        """Note the messages that the active streamer has taken, and those that it cannot take."""
         gone = Batch()
         for token in tokens.refused:
             if (found := self._open.pop(token, None)) is not None:
@@ -149,7 +149,7 @@ class Offers:
 
 
 class Offered(Received):
-    """A message that the other one of the pair offers; ``on_safe`` is called once it is safe here."""
+    """A message that the standby hands back; ``on_safe`` is called once it is safe here."""
 
     source_retransmits = True
 
@@ -164,9 +164,9 @@ class Offered(Received):
 
 
 class Adoption:
-    """Of the active one: hands offered messages to ``adopt``, with the endpoint that they came from, in order.
+    """The adoption by the active streamer: gives offered messages to ``adopt``, with their endpoint, in order.
 
-    `take` has the token of a message once that is safe, or cannot be taken: nobody can read it, or ``adopt`` returns False,
+    `take` returns the token of a message once that is safe, or cannot be taken: it is unreadable, or ``adopt`` returns False
     because there is no such endpoint.
     """
 
@@ -184,7 +184,7 @@ class Adoption:
         return taken
 
     def offered(self, offer: pb.Offer) -> None:
-        """Take messages."""
+        """Adopt the messages of an offer."""
         by_source: dict[str, list[Received]] = {}
         tokens: dict[str, list[int]] = {}
         for each in offer.messages:

@@ -1,6 +1,6 @@
-"""What the standby listens to beyond the routes: topics that somebody has subscribed to at the active one.
+"""The interest in topics beyond the routes, which the active streamer sends to the standby: somebody has subscribed to them.
 
-It has no services, which would know. So the active one tells it the interest in topics, and then what changes in it.
+The standby has no services, which would know. So the active streamer sends all such topics, and then each change.
 """
 
 from collections.abc import Mapping

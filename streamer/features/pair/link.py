@@ -2,14 +2,14 @@
 
 One of the two listens, the other one dials, for ever. The law of this file:
 
-- Before the other end of a connection has proved that it is the other one of the pair (`.sealing`), nothing is
-  delivered from the connection, and nothing is sent over it.
+- Before the other end of a connection has proved that it is the peer (`.sealing`), nothing is delivered from the connection,
+  and nothing is sent over it.
 - Few connections that are not proved are open at a time, each for a short time. A new one displaces the oldest from its own
   address, so strangers at one address keep nobody else out.
-- A connection that is proved replaces the one before: the other one has started anew, and the old one has not ended yet.
+- A proved connection replaces the one before: the peer has started anew, and the old connection has not ended yet.
 - A wrong tag ends the connection: no frame is ever left out.
 - `on_down` is called once for each `on_up`, before the next `on_up`.
-- `Link.send` never waits. Whoever does not read what it is sent is disconnected.
+- `Link.send` never waits. A peer that does not read is disconnected.
 """
 
 import asyncio
@@ -59,18 +59,18 @@ MOST_STRANGERS: Final = 4
 """How many connections may be open at a time whose other end has not proved itself."""
 
 MOST_FRAME_BYTES: Final = 512 << 20
-"""The largest frame: more than the largest MQTT packet. Nobody but the other one can announce one."""
+"""The largest frame: more than the largest MQTT packet. Only the peer can announce one."""
 
 MOST_WAITING_BYTES: Final = 64 << 20
-"""The other one is disconnected once more than this waits for it to read."""
+"""The peer is disconnected once more than this waits for it to read."""
 
 DEAD_AFTER_S: Final = 2
-"""How long a host may leave what it was sent unacknowledged, where the system can tell; longer after a slow handshake."""
+"""How long a host may leave TCP segments unacknowledged, where the system can tell; longer after a slow handshake."""
 
 _FAREWELL_S = 0.5  # for what was sent last
 _LINGER_S = 1.0  # for a stranger to read why it is refused
 _READ_BYTES = 256 * 1024
-_BACKLOG = 1024  # of a flood of short connections: with few, the system drops the first words of the other one for seconds
+_BACKLOG = 1024  # with a shorter one, a flood of short connections has the system drop packets of the peer for seconds
 _LENGTH = struct.Struct(">I")
 _KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2))
 _STATE = "link of the pair"
@@ -106,7 +106,7 @@ class _Connection:
 class Link:
     """One end of the link. It does nothing before `run`.
 
-    - ``listen`` or ``connect``: the address to listen on, or that of the other one; exactly one of them. Of a host name that
+    - ``listen`` or ``connect``: the address to listen on, or that of the peer; exactly one of them. Of a host name that
       has several addresses, the first is listened on.
     - ``key``: what both share, at least `SHORTEST_KEY` bytes.
     - ``name``: one ASCII character, which differs between the two; ``authority``: that of both.
@@ -159,7 +159,7 @@ class Link:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes that were sent here and that the system has not taken yet."""
+        """Return the sent bytes that the system has not taken yet."""
         connection = self._current
         return connection.writer.transport.get_write_buffer_size() if connection is not None and connection.is_open else 0
 
@@ -183,7 +183,7 @@ class Link:
         return True
 
     async def run(self) -> None:
-        """Keep the link up, until cancelled. What was sent before is written, unless the other one does not read it."""
+        """Keep the link up, until cancelled. Frames sent before are written, unless the peer does not read them."""
         async with asyncio.TaskGroup() as tasks:
             if self._listen is not None:
                 await self._accept(*self._listen, tasks)
@@ -283,7 +283,7 @@ class Link:
         return is_late
 
     async def _prove(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_dialing: bool) -> Seals:
-        """Exchange greetings and proofs. Raises `StrangerError` if the other end is not the other one of the pair."""
+        """Exchange greetings and proofs. Raises `StrangerError` if the other end is not the peer."""
         mine = greeting_of(self._name, os.urandom(CHANCE_BYTES), self._key, self._authority)
         if is_dialing:
             writer.write(mine.packed)
@@ -306,7 +306,7 @@ class Link:
         return seals
 
     async def _serve(self, connection: _Connection) -> None:
-        """Deliver what comes over a connection that is proved, until it ends."""
+        """Deliver the frames of a proved connection, until it ends."""
         try:
             self._replace_by(connection)
             while (frame := await self._receive(connection)) is not None:

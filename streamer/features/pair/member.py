@@ -1,11 +1,11 @@
-"""One side of a pair: its lease, its end of the link, and its journal, which is the other one's copy until it works.
+"""One streamer of a pair: its lease, its end of the link, and its journal, which on standby is a copy of the peer's.
 
 The law of this file:
 - Nothing is sent to any network unless `Member.may_send`.
 - The epoch is on disk before anybody hears of it; if the disk fails, it is in memory, and that is logged.
-- On standby, the journal is written by the other side only (`Replica`); active, by the router (`MirroredJournal`).
-- A source waits for the other one only while that one answers and writes: `MirroredJournal.work_alone` is called when the
-  lease, the link or the other one's report says that it does not. What answers again is told everything again.
+- On standby, only the peer writes the journal (`Replica`); active, the router does (`MirroredJournal`).
+- A source waits for the standby only while the standby answers and writes: `MirroredJournal.work_alone` is called when the
+  lease, the link or the standby's report says that it does not. A standby that answers again gets a new snapshot.
 - The state file of the services goes with the journal: `streamer.features.pair.state`.
 """
 
@@ -42,8 +42,8 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 logger = logging.getLogger("ustreamer.pair")
 
 FIRST, SECOND = "a", "b"
-"""The names of the side that listens, and of the other one. Of two that start together, the first works; its entries have
-even numbers."""
+"""The names of the streamer that listens and of the one that connects. Of two that start together, the first becomes active.
+Its entries have even numbers."""
 
 _PARITY = {True: 0, False: 1}
 _SETTLED_PER_HEARTBEAT = 4
@@ -56,22 +56,22 @@ _MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as we
 
 
 class Identity(NamedTuple):
-    """Who this side is: ``config`` is the fingerprint of what both have to have in common."""
+    """The identity of this streamer. ``config`` is the fingerprint of the configuration that both have to have in common."""
 
     name: str
     config: str
     version: str
     sessions: Mapping[str, str] = {}
-    """By endpoint, what has to be the same at both, so that a broker takes them for one client."""
+    """Endpoint → names that have to be the same at both streamers, so that a broker takes them for one client."""
     authority: str = ""
-    """That of both. Pairs of one fleet may have one key."""
+    """The authority of both streamers. Pairs of one fleet may have one key."""
 
 
 class OwnStreamer(Protocol):
-    """The streamer of this side."""
+    """This streamer, as its pair sees it."""
 
     def reached(self) -> Sequence[str]:
-        """Return the endpoints that it is connected to."""
+        """Return the endpoints that this streamer is connected to."""
 
     def accepting(self) -> Mapping[str, bool]:
         """Return, on standby, by endpoint whether its broker accepts connections, as far as that is known.
@@ -80,39 +80,39 @@ class OwnStreamer(Protocol):
         """
 
     def lost(self) -> Sequence[str]:
-        """Return the endpoints that it is not connected to, as far as it is active."""
+        """Return the endpoints that this streamer is not connected to; on standby, none."""
 
     def nodes(self) -> Mapping[str, Collection[str]]:
         """Return, by endpoint, the ids of the connected nodes that are foreign to the pair, where the network has nodes."""
 
     def is_draining(self) -> bool:
-        """Return whether it ends, and so closes its links itself."""
+        """Return whether this streamer is ending, and so closes its links itself."""
 
     def adopt(self, endpoint: str, batch: list[Received]) -> bool:
         """Take messages as if they had arrived at an endpoint; return False if there is no such endpoint."""
 
     def role_changed(self, changed: Changed) -> None:
-        """Begin to work, or end at once."""
+        """Become active, or end at once."""
 
     def tell_interest(self, is_first: bool = False) -> pb.Interest | None:
-        """Return what is to be told next of the interest in topics; with ``is_first``, begin with everything."""
+        """Return the next message about the interest in topics; with ``is_first``, begin anew with all topics."""
 
     def hear_interest(self, told: pb.Interest) -> None:
-        """On standby: listen to what the other one's subscribers want."""
+        """On standby, listen to the topics that subscribers of the active streamer want."""
 
     def say_aside(self, payload: bytes) -> None:
-        """Say something to the other one over the networks that both are connected to."""
+        """Send a payload to the peer over the networks that both are connected to."""
 
     def wants_to_hand_over(self, why: str) -> None:
-        """End, and hand over: the other one can do what this one cannot."""
+        """End, and hand over to the peer, which can do what this streamer cannot."""
 
 
 class Member:
-    """One side. `OwnStreamer.role_changed` is called when it begins or ends to work, once the epoch is on disk.
+    """One streamer of a pair. `OwnStreamer.role_changed` is called when its role changes, once the epoch is on disk.
 
-    ``settled`` observes the outcomes while it is active, ``shadows`` has what is heard on standby. ``state`` mirrors the
-    services' state file. ``other``: what the other one has said of itself on this link; None: there is no link. ``reports``:
-    those of this link. ``refused_aside`` counts what was said beside the link by strangers.
+    ``settled`` observes the outcomes while it is active, ``shadows`` has the messages overheard on standby. ``state``
+    replicates the services' state file. ``other``: the peer's greeting on this link; None: there is no link. ``reports``:
+    those of this link. ``refused_aside`` counts messages of strangers on the networks beside the link.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Member:
         is_safe_at_both: bool = True,
         prefer_s: float | None = None,
     ) -> None:
-        """``path``: that of the notes. Raises `NotesError`."""
+        """``path``: the file of the notes. Raises `NotesError`."""
         self._identity = identity
         self._path = path
         self._clock = clock
@@ -179,26 +179,26 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Return its name in the pair."""
+        """Return the name of this streamer in the pair."""
         return self._identity.name
 
     @property
     def report(self) -> pb.Report:
-        """Return the last report of the other side on this link."""
+        """Return the last report of the peer on this link."""
         return self.reports.latest
 
     def use(self, link: Link) -> None:
-        """Use a link, whose callbacks are `on_up`, `on_down` and `on_frame`."""
+        """Use a link to the peer, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
     def stand_by(self, journal: Journal, state: MirroredFile) -> None:
-        """Have the other side write an open journal, and the state file, until `end_standby`."""
+        """Have the peer write an open journal and the state file, until `end_standby`."""
         self._journal = journal
         self._state_replica = StateReplica(state, self._answer_state)
         self._copy_of(journal, self._disk_of(journal.facts, journal.top))
 
     def _copy_of(self, journal: Journal, disk: Disk) -> None:
-        """Have the active one copy a journal from the beginning."""
+        """Have the active streamer copy a journal from the beginning."""
         if self._offers is not None:
             self._offers.end()
         self._replica = replica = Replica(journal, disk, self._stored)
@@ -207,7 +207,7 @@ class Member:
         self._greet()  # what has come before was not written
 
     def end_standby(self) -> None:
-        """Take nothing more from the other side: journal and state file are about to be closed."""
+        """Take nothing more from the peer, because journal and state file are about to be closed."""
         self._journal = self._replica = self._offers = self._state_replica = None
 
     def _answer_state(self, number: int, problem: str) -> None:
@@ -220,7 +220,7 @@ class Member:
         journal.arrange(is_even, self._tell, safe, lambda: self.lease.epoch, self._disk_of, monotonic_s)
 
     def _disk_of(self, facts: Mapping[str, str], top: int) -> Disk:
-        """Return the disk of a journal. Facts that the notes do not know are of another one, or of an earlier version."""
+        """Return the disk of a journal. Facts that the notes do not know are of another disk, or of an earlier version."""
         disk = disk_of_facts(facts, top, _PARITY[self._identity.name == FIRST])
         return disk if disk.name == self._notes.journal else disk_of_facts({}, disk.top, disk.parity)
 
@@ -254,7 +254,7 @@ class Member:
             self._copy_of(self._journal, self._disk_of({}, self._journal.top))
 
     def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
-        """Have the other side copy an open journal, and the state file whose mirror is `state`, from now on."""
+        """Replicate an open journal, and the state file whose mirror is `state`, to the peer from now on."""
         self._working = journal
         if self.other is not None:
             journal.met(self.other.disk, wire.claim_from_proto(self.other.claim))
@@ -266,31 +266,31 @@ class Member:
         self._copy_to_other()
 
     def configured(self, config: str) -> None:
-        """Use another fingerprint of what both have to have in common."""
+        """Use the fingerprint of another configuration."""
         self._identity = self._identity._replace(config=config)
         self._compare()
         self._greet()
 
     def may_send(self) -> bool:
-        """Whether messages may be sent now; to be asked before each batch."""
+        """Return whether messages may be sent now. To be asked before each batch."""
         return self.lease.may_send(self._clock.monotonic_s())
 
     @property
     def is_whole(self) -> bool:
-        """Whether, on standby, it has written everything that the active one has sent: journal and state file.
+        """Whether this standby has written everything that the active streamer has sent of journal and state file.
 
-        That is no more than its own disk says: the active one may have given this copy up since.
+        That is no more than its own disk says: the active streamer may have given this copy up since.
         """
         replica, state = self._replica, self._state_replica
         return replica is not None and replica.is_whole and state is not None and state.is_whole
 
     @property
     def is_protected(self) -> bool:
-        """Whether one of the two could fail now, and nothing would be lost.
+        """Whether either streamer could fail now without a loss.
 
-        Active, it rests on what the standby has confirmed: a copy of everything, to which each transaction is added before
-        it counts as written. On standby, it rests on its own disk, and on the last report of the active one, which is not
-        older than `reports.STALE_S` and says that the active one rests on this copy. What is not known is not protected.
+        On the active streamer, this rests on what the standby has confirmed: a copy of everything, to which each transaction
+        is added before it counts as written. On standby, it rests on its own disk, and on the last report of the active
+        streamer, which is not older than `reports.STALE_S` and says that it rests on this copy. Unknown is not protected.
         """
         if self.lease.is_active:
             return self._working is not None and self._working.is_whole and self.state.is_whole
@@ -298,19 +298,19 @@ class Member:
 
     @property
     def waiting_bytes(self) -> int:
-        """Return the bytes that are on their way to the other side."""
+        """Return the bytes that are on their way to the peer."""
         return 0 if self._link is None else self._link.waiting_bytes
 
     def why_not_ready(self) -> str:
-        """Return why this one, on standby, could not take over without a loss; empty if it could."""
+        """Return why this standby could not take over without a loss; empty if it could."""
         if self.other is not None and not self.lease.is_ready:
             return "the other one has another configuration"
         return self.why_not_whole()
 
     def why_not_whole(self) -> str:
-        """Return why this one, on standby, has no copy of what waits; empty if it has, with whatever configuration.
+        """Return why this standby has no copy of the waiting messages; empty if it has, with whatever configuration.
 
-        Who updates one after the other waits for this: the other one is the next to get the new configuration.
+        An update of both, one after the other, waits for this: the peer is the next to get the new configuration.
         """
         if self.other is None:
             return "there is no link to the other one"
@@ -320,7 +320,7 @@ class Member:
         return problem or "the copy of the other one's journal and state file is not complete yet"
 
     def _why_given_up(self) -> str:
-        """Return why the active one does not rest on the copy here; empty if it does."""
+        """Return why the active streamer does not rest on the copy here; empty if it does."""
         if not self.reports.is_known(self._clock.monotonic_s()):
             return f"for {STALE_S:g} s nothing has come over the link, so it is not known whether the copy is complete"
         why = self.report.unshared
@@ -328,10 +328,10 @@ class Member:
 
     @property
     def lacking(self) -> str:
-        """Return which nodes and brokers the active one is connected to, and the standby could not serve at once.
+        """Return which nodes and brokers the active streamer is connected to, and the standby could not serve at once.
 
-        It rests on the links of both, on the standby's attempts to connect to brokers, and on the last report. What is not
-        known is not lacking.
+        This rests on the links of both, on the standby's attempts to connect to brokers, and on the last report. A node of
+        which nothing is known is not lacking.
         """
         return self._nodes.text
 
@@ -342,7 +342,7 @@ class Member:
 
     @property
     def untried(self) -> list[str]:
-        """Return, on standby, of which brokers it is known only that they accept connections, as texts."""
+        """Return, on standby, a text for each broker of which it is known only that it accepts connections."""
         if self.lease.is_active:
             return []
         accepting = [name for name, accepts in self._streamer.accepting().items() if accepts]
@@ -352,7 +352,7 @@ class Member:
         ]
 
     def _linked(self, now_s: float) -> dict[str, Collection[str]]:
-        """Return the foreign nodes by endpoint, and the brokers: those that it is connected to or, on standby, might be."""
+        """Return, by endpoint, the foreign nodes and brokers that this streamer is connected to or, on standby, could be."""
         linked = dict(self._streamer.nodes())
         if self.lease.is_active:
             brokers = dict.fromkeys(self._streamer.reached(), True)
@@ -388,11 +388,11 @@ class Member:
 
     @property
     def differences(self) -> Mapping[str, str]:
-        """Return how the two differ, beyond their configurations, in what a take-over would show: texts by what differs."""
+        """Return how the two streamers differ beyond their configurations, as a take-over would show it: kind → text."""
         return self._differences
 
     def _find_differences(self, now_s: float) -> None:
-        """Compare what the two say of themselves, and log each difference once."""
+        """Compare the two streamers by their greetings and reports, and log each difference once."""
         found = {}
         if self.reports.clocks is not None and (apart := self.reports.clocks.text):
             found["clock"] = apart
@@ -423,7 +423,7 @@ class Member:
         }
 
     def why_not_hand_over(self) -> str:
-        """Return why the other side cannot take over now; empty if it can."""
+        """Return why the peer cannot take over now; empty if it can."""
         if not self.lease.is_active:
             return "this one is on standby"
         if self.other is None or self.lease.is_alone or not self.may_send():
@@ -437,7 +437,7 @@ class Member:
         return "" if self.is_protected else "the other one has no complete copy of journal and state file yet"
 
     def hear_aside(self, payload: bytes) -> None:
-        """Take what was said beside the link, by anybody: a heartbeat of the other side's counts there, too."""
+        """Take a payload from a network beside the link, sent by anybody: a heartbeat of the peer counts there, too."""
         tag, packed = payload[:TAG_BYTES], payload[TAG_BYTES:]
         if not hmac.compare_digest(tag, self._tag_aside(packed)):
             self.refused_aside += 1
@@ -459,7 +459,7 @@ class Member:
         return hmac.digest(self._aside_key, packed, "sha256")[:TAG_BYTES]
 
     async def until_stored(self, within_s: float) -> None:
-        """Wait until the other side has written what it was told: it would send again what has been delivered since."""
+        """Wait until the peer has written what it was sent: else it would send delivered messages again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while self._working is not None and self._working.is_mirrored and not self._working.is_stored:
@@ -467,11 +467,11 @@ class Member:
                     await self._has_stored.wait()
 
     def hand_over(self) -> None:
-        """Step back, and have the other side take over. Nothing may be sent after that."""
+        """Step back, and have the peer take over. Nothing may be sent after that."""
         self._act(self.lease.hand_over(self._clock.monotonic_s()))
 
     async def beat(self) -> None:
-        """Tick, and say so, until cancelled."""
+        """Tick, and send heartbeats, reports and changes to the peer, until cancelled."""
         while True:
             self.lease.content = None if self._disk is None else self._disk.content
             self._act(self.lease.tick(self._clock.monotonic_s()))
@@ -497,7 +497,7 @@ class Member:
                 await asyncio.sleep(self._timing.heartbeat_s / _SETTLED_PER_HEARTBEAT)
 
     def on_up(self) -> None:
-        """There is a link: say who this is."""
+        """Greet the peer over a new link."""
         if self._replica is not None:
             self._replica.other_came()
         if self._state_replica is not None:
@@ -510,7 +510,7 @@ class Member:
             self._say(pb.Frame(settled=settled))
 
     def on_down(self, reason: str) -> None:
-        """The link is gone; the lease decides what follows."""
+        """Note that the link is gone. The lease decides what follows."""
         self.other = None
         self.reports.forget()
         if self._working is not None:
@@ -520,7 +520,7 @@ class Member:
             self._offers.end()
 
     def on_frame(self, frame: pb.Frame) -> None:
-        """Take what the other side says."""
+        """Process a frame of the peer."""
         match frame.WhichOneof("content"):
             case "heartbeat":
                 self._act(self.lease.receive(wire.heartbeat_from_proto(frame.heartbeat), self._clock.monotonic_s()))
@@ -559,7 +559,7 @@ class Member:
     # -- on standby
 
     def _stored(self, told: Told) -> None:
-        """A batch of the other side is on disk here: what waits in it need not be kept as overheard."""
+        """Confirm a batch that is on disk here, and drop the overheard messages that are in it."""
         self.shadows.drop(_readable(row.body for row in told.batch.rows))
         stored = pb.Stored(number=told.number)
         if told.is_last and self._replica is not None:
@@ -571,7 +571,7 @@ class Member:
     # -- active
 
     def _look(self, now_s: float) -> None:
-        """Work alone while the other side does not write; hand over to it if it can do what this one cannot."""
+        """Stop waiting for a standby that is gone or cannot write; hand over if it can do what this streamer cannot."""
         working = self._working
         if working is None:
             return
@@ -604,7 +604,7 @@ class Member:
             self._streamer.wants_to_hand_over(why)
 
     def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
-        """Return why nothing is to wait for the other side; empty if it writes, or is expected to."""
+        """Return why no source may wait for the standby; empty if the standby writes, or is expected to."""
         if why := self._why_gone(now_s):
             return why
         if self.report.problem:
@@ -633,7 +633,7 @@ class Member:
             logger.log(level, text, is_slow, lease.round_trip_s, consequence, extra=state)
 
     def _why_gone(self, now_s: float) -> str:
-        """Return why the other side counts as gone; empty if it does not."""
+        """Return why the standby counts as gone; empty if it does not."""
         if self.lease.is_alone:
             trip_s, bound_s = self.lease.round_trip_s, self._timing.longest_relies_s
             return "nothing answers" if trip_s < bound_s else f"an answer takes {trip_s:.1f} s, more than {bound_s:g} s"
@@ -642,7 +642,7 @@ class Member:
         return "there is no link" if is_cut else ""
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
-        """Return why the other side should work instead; empty if there is no reason."""
+        """Return why the standby should become active instead; empty if there is no reason."""
         if hangs := working.hangs or self.state.hangs:  # for some seconds already
             return f"the journal cannot be written: {hangs}"
         is_failing = working.state is JournalState.FAILING
@@ -666,7 +666,7 @@ class Member:
         return 0.0
 
     def _copy_to_other(self) -> None:
-        """Have the other side copy journal and state file, if it is there, on standby, and able to."""
+        """Replicate journal and state file to the peer, if it is linked, on standby, and able to write."""
         other = self.other
         if other is None or other.is_active or not other.disk or self.report.problem:
             return
@@ -677,7 +677,7 @@ class Member:
     # -- both
 
     def _met(self, hello: pb.Hello) -> None:
-        """The other side has said who it is."""
+        """Take the greeting of the peer."""
         self.other = hello
         self.reports.expire()
         self._compare()
@@ -688,7 +688,7 @@ class Member:
             self._say(pb.Frame(interest=interest))
 
     def _compare(self) -> None:
-        """Take nothing over from one with another configuration, which would not do what this one does."""
+        """Rule out a take-over between different configurations: the peer would not do what this streamer does."""
         other = self.other
         if other is None:
             return
@@ -701,7 +701,7 @@ class Member:
         self.lease.is_ready = is_alike
 
     def _report(self) -> pb.Report:
-        """Return how this one is."""
+        """Return the report of this streamer for the peer."""
         streamer, now_s = self._streamer, self._clock.monotonic_s()
         linked = self._linked(now_s)
         accepting = [name for name, accepts in streamer.accepting().items() if accepts]
@@ -722,13 +722,13 @@ class Member:
         return self.reports.numbered(report, self._clock.monotonic_s(), self._clock.wall_ms())
 
     def _unshared(self) -> str:
-        """Return why the standby lacks what this one, active, has accepted; empty if it does not."""
+        """Return why the standby lacks messages that this active streamer has accepted; empty if it does not."""
         if not self.lease.is_active or self.is_protected:
             return ""
         return self._why_unshared or self.state.problem or "the copy of its journal and state file is not complete yet"
 
     def _problem(self) -> str:
-        """Return why this one cannot write its journal; empty if it can."""
+        """Return why this streamer cannot write its journal; empty if it can."""
         journal = self._journal or self._working
         if journal is None or journal.state is JournalState.OPENING:
             return "it is not open yet"
@@ -757,7 +757,7 @@ class Member:
         self._streamer.role_changed(changed)
 
     def _save(self) -> None:
-        """Write the notes. Without them it goes on: that nobody works would be worse than what they prevent.
+        """Persist the notes. A failure is logged, and the streamer goes on: no service is worse than an ambiguous epoch.
 
         A disk that hangs holds up nothing but the thread that writes.
         """

@@ -1,7 +1,7 @@
-"""The journal of a pair: what one writes is written by the other, too, before anybody is told that it is safe.
+"""The journal of a pair: each transaction is on the standby's disk as well before it counts as written.
 
-The active one has a `MirroredJournal`, the standby a `Replica`. The numbers of their entries never meet: one of the
-two gives even ones, the other odd ones. So journals that grew apart in a split can be put together.
+The active streamer has a `MirroredJournal`, the standby a `Replica`. One of the two gives even numbers, the other odd ones.
+So journals that grew apart in a split can be merged.
 """
 
 import logging
@@ -22,7 +22,7 @@ from streamer.journal.journal import Journal
 from streamer.journal.letters import LetterChange
 
 _MOST_UNSENT_BYTES = 64 << 20
-_SHARE_S = 10.0  # how long whoever changes letters waits for the other one
+_SHARE_S = 10.0  # how long a change of letters waits for the standby
 _PART_ENTRIES = 256
 _MOST_BEYOND = 64
 _ADOPTED = "what is here and not proved to have been there is kept, and offered after the copy"
@@ -34,11 +34,11 @@ logger = logging.getLogger("ustreamer.pair")
 class Told(NamedTuple):
     """A batch on its way to the standby: the ``number``-th of this process. A link begins with a snapshot and its tail.
 
-    ``is_first`` and ``is_last`` mark the ends of that, ``origin`` comes with the first one (None: of an earlier version).
-    With the last one, the standby has everything that waits.
+    ``is_first`` and ``is_last`` mark the ends of the snapshot, ``origin`` comes with the first batch (None: of an earlier
+    version). With the last batch, the standby has all waiting messages.
 
-    Nothing in it was written after ``position`` of the disk of the active one. ``is_complete``: with it, the standby has
-    everything up to there.
+    Nothing in a batch was written after ``position`` of the active streamer's disk. ``is_complete``: with this batch, the
+    standby has everything up to ``position``.
     """
 
     number: int
@@ -51,12 +51,12 @@ class Told(NamedTuple):
 
 
 class MirroredJournal(Journal):
-    """A journal whose batches count as written once the other one has them as well, until it works alone.
+    """A journal whose batches count as written once the standby has them as well, unless the journal works alone.
 
-    It works alone at first. ``is_mirrored``: the other one has had everything that waits. ``disk`` is what the file can
-    prove, once it is open. Its owner calls `arrange` before anything else, `met` and `other_came` when there is a link to a
-    standby, `other_stored` with its answers, `work_alone` when it is gone, and `check_file` now and then. All for the event
-    loop's thread.
+    It works alone at first. ``is_mirrored``: the standby was sent all waiting messages. ``disk`` is what the file can prove,
+    once it is open. Its owner calls `arrange` before anything else, `met` and `other_came` once a standby is linked,
+    `other_stored` with the standby's answers, `work_alone` when the standby is gone, and `check_file` now and then. All for
+    the event loop's thread.
     """
 
     def arrange(
@@ -68,10 +68,10 @@ class MirroredJournal(Journal):
         disk_of: Callable[[Mapping[str, str], int], Disk] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set which numbers it gives, and what sends a batch to the other one and returns whether there is a link.
+        """Set which numbers this journal gives, and ``tell``, which sends a batch and returns whether there is a link.
 
-        ``waits``: batches count as written only once the other one has them, too. ``disk_of`` makes a disk of the facts in
-        the file and its highest number; ``epoch`` returns that in which it works. The journal's thread calls both.
+        ``waits``: batches count as written only once the standby has them, too. ``disk_of`` makes a disk of the facts in
+        the file and its highest number; ``epoch`` returns the epoch of this streamer. The journal's thread calls both.
         """
         self._epoch = epoch
         self._disk_of = disk_of or partial(disk_of_facts, parity=0 if is_even else 1)
@@ -92,7 +92,7 @@ class MirroredJournal(Journal):
         self._whole = 0  # what ends with everything that waits
         self._complete: deque[tuple[int, int]] = deque()  # what was told and completes a position
         self._needed = 0  # what has to be stored for the batch that is being written
-        self._waiting: list[Callable[[], None]] = []  # called back once the other one has everything
+        self._waiting: list[Callable[[], None]] = []  # called back once the standby has everything
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
         self._is_asked_for_all = False
         self._snapshot: Iterator[Batch] | None = None  # the rest of it, and then its tail, while that is being sent
@@ -101,12 +101,12 @@ class MirroredJournal(Journal):
         self._window = Window(monotonic_s)
 
     def number(self) -> int:
-        """Return the next number of those that are this one's."""
+        """Return the next number that this journal may give."""
         number = super().number()
         return number if number % 2 == self._parity else super().number()
 
     def write(self, batch: Batch, done: Callable[[], None]) -> None:
-        """Hand over a batch; ``done`` is posted once it is on disk here and, unless it works alone, there."""
+        """Hand over a batch; ``done`` is posted once it is on disk here and, unless alone, at the standby."""
         if self._is_open:
             lowest = self._lowest(batch)
             self.disk.wrote(max(self._numbers_in(batch), default=0))
@@ -134,15 +134,15 @@ class MirroredJournal(Journal):
         self._forget_link()
 
     def work_in(self, epoch: int) -> None:
-        """Note in which epoch it works. One that has risen is on disk soon; the standby gets it with another copy."""
+        """Note the epoch of this streamer. A risen one is on disk soon; the standby gets it with another snapshot."""
         if self._is_open and self.disk.raise_epoch(epoch):
             self._work.put(partial(self._state_facts, Batch(facts=Facts(self._generation, self.disk.changed()))))
             self._forget_link()
 
     def change_letters(self, change: LetterChange) -> int:
-        """Delete or mark letters; once that is on disk here and, unless it works alone, there, return how many existed.
+        """Delete or mark letters; return how many existed, once that is on disk here and, unless alone, at the standby.
 
-        Blocks, and raises, as `Journal.change_letters`. It waits for the other one for some seconds at most.
+        Blocks, and raises, as `Journal.change_letters`. It waits for the standby for some seconds at most.
         """
         changed = super().change_letters(change)
         shared = threading.Event()
@@ -153,18 +153,18 @@ class MirroredJournal(Journal):
         return changed
 
     def met(self, disk: str, claim: CopyClaim) -> None:
-        """Note which disk there is on standby, and what it claims to have of the one here."""
+        """Note the disk of the standby, and what it claims to have of the disk here."""
         self._peer, self._claim = disk, claim
 
     def other_came(self) -> None:
-        """Tell the standby everything that waits, from when no batch is on its way to the disk."""
+        """Send the standby a snapshot, once no batch is on its way to the disk."""
         self.check_file()
         self._forget_link()
         self._is_asked_for_all = True
         self._tell_all()
 
     def other_stored(self, number: int, granted: CopyClaim = NO_CLAIM) -> None:
-        """Note that the other one has all batches of this link up to a number on its disk.
+        """Note that the standby has all batches of this link up to a number on its disk.
 
         ``granted``: what may be claimed about its disk now.
         """
@@ -184,7 +184,7 @@ class MirroredJournal(Journal):
         self._let_go()
 
     def link_lost(self) -> None:
-        """Forget what is on its way: it may not have arrived."""
+        """Forget the batches on their way to the standby: they may not have arrived."""
         self._forget_link()
 
     @property
@@ -194,27 +194,27 @@ class MirroredJournal(Journal):
 
     @property
     def is_copied(self) -> bool:
-        """Whether the other one has had everything that waits, or is being told."""
+        """Whether the standby was sent a snapshot, or is being sent one."""
         return self.is_mirrored or self._snapshot is not None or self._is_asked_for_all
 
     @property
     def is_whole(self) -> bool:
-        """Whether the other one has everything that waits on its disk, apart from what is on its way."""
+        """Whether the standby has all waiting messages on its disk, apart from batches on their way."""
         return self.is_mirrored and self._stored >= self._whole
 
     @property
     def is_stored(self) -> bool:
-        """Whether the other one has on disk what was written."""
+        """Whether the standby has every written batch on its disk."""
         return self._stored >= self._told and not self._unsent
 
     def work_alone(self) -> None:
-        """Wait for nobody: the other one is gone, or does not answer."""
+        """Stop waiting for the standby, which is gone or does not answer."""
         self._forget_link()
         self.is_alone = True
         self._let_go()
 
     def stop_waiting(self) -> None:
-        """Wait for nobody until the copy that is being made is complete: what is written goes to the standby behind it."""
+        """Stop waiting for the standby until the present snapshot is complete. New batches follow it."""
         self.is_alone = True
         self._let_go()
 
@@ -264,7 +264,7 @@ class MirroredJournal(Journal):
         self._pass_on(_batch_of(change))
 
     def _when_shared(self, call: Callable[[], None]) -> None:
-        """Call back once the other one has everything that was told until now, or need not have it."""
+        """Call back once the standby has every batch that was sent until now, or need not have it."""
         self._waiting.append(call)
         self._let_go()
 
@@ -275,7 +275,7 @@ class MirroredJournal(Journal):
             self._send_more()
 
     def _lowest(self, batch: Batch) -> int:
-        """Return the lowest number of this one's entries in a batch."""
+        """Return the lowest number of this journal's own entries in a batch."""
         return min((number for number in self._numbers_in(batch) if number % 2 == self._parity), default=EVERYTHING)
 
     def _numbers_in(self, batch: Batch) -> Iterator[int]:
@@ -309,7 +309,7 @@ class MirroredJournal(Journal):
             self._give_up(f"the link is slower than this one writes: {_MOST_UNSENT_BYTES >> 20} MiB wait for it")
 
     def _give_up(self, problem: str) -> None:
-        """Do without a copy. Its owner finds `problem_of_copy`, and tries again."""
+        """Give the copy up. The owner of this journal finds `problem_of_copy`, and tries again."""
         self.problem_of_copy = problem
         self.work_alone()
 
@@ -370,11 +370,11 @@ def disk_of_facts(facts: Mapping[str, str], top: int, parity: int) -> Disk:
 
 
 class Replica:
-    """The journal on standby: writes what the active one tells, in order, and says what is on disk.
+    """The journal on standby: writes the batches of the active streamer in order, and confirms them.
 
-    ``stored`` is called with each batch of the active one that is on disk. ``is_whole``: it has everything that waits.
-    ``disk`` is what the file can prove. ``is_void``: the file was salvaged, so it proves nothing any more, and another
-    replica is to take the place of this one.
+    ``stored`` is called with each batch of the active streamer that is on disk. ``is_whole``: it has all waiting messages.
+    ``disk`` is what the file can prove. ``is_void``: the file was salvaged, so it proves nothing any more, and a new replica
+    is to replace this one.
     """
 
     def __init__(self, journal: Journal, disk: Disk, stored: Callable[[Told], object]) -> None:
@@ -395,14 +395,14 @@ class Replica:
         return self._journal.files_set_aside != self._generation
 
     def other_came(self) -> None:
-        """Forget what has not been written: a new link begins with everything."""
+        """Forget batches that are not written: a new link begins with a snapshot."""
         self._waiting.clear()
         self._named = None
         self.is_whole = self._follows = False
         self._links += 1
 
     def take(self, told: Told) -> None:
-        """Write a batch after those that came before. Without the beginning of everything, it is nothing."""
+        """Write a batch after those before it. One that follows no beginning of a snapshot is ignored."""
         self._follows = self._follows or told.is_first
         if not self._follows:
             return
@@ -410,7 +410,7 @@ class Replica:
         self._write_next()
 
     def delete(self, batch: Batch) -> None:
-        """Delete entries that are not the active one's, after what came before."""
+        """Delete entries of this standby's own, after the batches that came before."""
         self._waiting.append(Told(0, batch))
         self._write_next()
 
@@ -437,7 +437,7 @@ class Replica:
         self._journal.write(batch, partial(self._written, told, self._links))
 
     def _adopt(self, told: Told, batch: Batch) -> None:
-        """Begin a snapshot: number entries anew of which it is not proved that the active one has had them."""
+        """Begin a snapshot: number entries anew of which it is not proved that the active streamer has had them."""
         self._origin = told.origin or Origin()
         self.disk.top = max(self.disk.top, self._journal.top)
         batch.renumbered = self.disk.copies(self._origin, told.position, secrets.token_hex(4))

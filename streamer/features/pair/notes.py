@@ -1,4 +1,4 @@
-"""What one of a pair writes down beside its journal: the epoch, which disk this is, and what it could not connect.
+"""The notes of a streamer of a pair, beside its journal: the epoch, the name of its disk, and brokers that refused it.
 
 A small file of its own, because an epoch has to be on disk before a take-over has any effect, whatever the journal does.
 """

@@ -1,4 +1,4 @@
-"""What a streamer on standby hears on shared networks: each ingress gives it to the shadows, until the take-over."""
+"""Overhearing on standby: each ingress of a shared network gives its messages to the shadows, until the take-over."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The pages for a pair: `pair` shows how this one of the two sees it, `pair/handover` hands over to the other one."""
+"""The HTTP pages of a pair: `pair` shows the pair as this streamer sees it, `pair/handover` hands over to the peer."""
 
 import asyncio
 from collections.abc import Iterable
@@ -84,7 +84,7 @@ class PairPages:
         return web.json_response(as_json(before), status=202)
 
     async def _handed_over(self, pair: Paired, request: web.Request, anyway: bool) -> str:
-        """Hand over; return why the other one cannot take over. What may have been a late heartbeat is not taken at once."""
+        """Hand over; return why the peer cannot take over. An absence that may be a late heartbeat is waited out."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _PATIENCE_S
         while True:
@@ -104,7 +104,7 @@ class PairPages:
 
 
 def as_json(view: PairView) -> dict[str, Any]:
-    """Return what is known of the pair, in JSON's types."""
+    """Return a view of the pair in JSON's types."""
     return {
         "role": "active" if view.is_active else "standby",
         "why": view.why,

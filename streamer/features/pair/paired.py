@@ -1,8 +1,8 @@
-"""The streamer as one of a pair: on standby until it is its turn, then active, and its farewell.
+"""The part of a streamer in its pair: on standby until it takes over, then active, and at last the handover.
 
-The standby is this program with the networks that both hear, and nothing else: no broker, no services, no routing. Its
-journal is written by the active one. Taking over is the start of any streamer that finds a journal. One that has to step
-back ends, and starts anew on standby: so there is one way into each role.
+The standby is this program with the networks that both hear, and nothing else: no broker, no services, no routing. The
+active streamer writes its journal. A take-over is the start of any streamer that finds a journal. A streamer that has to
+step back ends, and starts anew on standby: so there is one way into each role.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ _CLOSE_S = 5.0
 _TRIED_S = 1.0  # for the first attempt to open the journal
 _LOOK_S = 0.05
 _STORED_S = 5.0
-"""How long a handover waits for the other one to write what it was told."""
+"""How long a handover waits for the standby to write what it was sent."""
 _PROBE_EVERY_S = 5.0
 _PROBE_AT_LEAST_EVERY_S = 60.0
 
 
 class Copy(NamedTuple):
-    """The files of a standby, not open yet, which the active one writes."""
+    """The files of a standby, not open yet, which the active streamer writes."""
 
     journal: Journal
     state: MirroredFile
@@ -68,7 +68,7 @@ class Paired:
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
     ) -> None:
-        """``copy``: the files while on standby; ``journal``: the same file, once this one is active."""
+        """``copy``: the files while on standby; ``journal``: the same file, once this streamer is active."""
         pair, journal_config = config.pair, config.journal
         assert pair is not None
         assert journal_config is not None
@@ -114,7 +114,7 @@ class Paired:
 
     @property
     def additions(self) -> Additions:
-        """What a router needs to be on standby, to send only with a lease, and to tell the standby what it has settled."""
+        """Return the router's additions for a pair: standby, sending only with a lease, and reports of settled messages."""
         return Additions(
             observers=(self.member.settled,),
             steps=(self._overhearing.step,),
@@ -177,7 +177,7 @@ class Paired:
         return True
 
     def work(self, state: MirroredFile) -> None:
-        """Have the other one copy the journal, which has been opened, and the state file."""
+        """Replicate the journal, which has been opened, and the state file to the standby."""
         self.member.work(self._journal, state)
 
     def use(self, config: Config) -> None:
@@ -185,12 +185,12 @@ class Paired:
         self.member.configured(pair_fingerprint(config))
 
     def take_over(self) -> None:
-        """Take what was overheard and not settled by the other one. The router has started, and knows what waits."""
+        """Take the overheard messages that the peer has not settled. The router has started, and knows its waiting ones."""
         self._overhearing.end(self._router)
         self._heard_interest.forget(self._router)
 
     async def stop(self) -> None:
-        """Hand over, if this one is active and the other one is ready; then end the link. Nothing is sent after that."""
+        """Hand over, if this streamer is active and the standby is ready; then end the link. Nothing is sent after that."""
         self._is_leaving = True
         if self.member.lease.is_active:
             await self.member.until_stored(_STORED_S)
@@ -207,9 +207,9 @@ class Paired:
         self._journal.work_alone()  # what is still to be written is offered to the other one later
 
     def hand_over(self, anyway: bool = False) -> str:
-        """End, hand over, and start anew on standby. Return why the other one cannot take over; empty if it can.
+        """End, hand over, and start anew on standby. Return why the peer cannot take over; empty if it can.
 
-        ``anyway``: also to one that has no link to nodes that this one hears.
+        ``anyway``: also to a peer without a link to nodes that this streamer hears.
         """
         why = self.member.why_not_hand_over() or ("" if anyway else self.member.lacking)
         if not why:
@@ -218,7 +218,7 @@ class Paired:
 
     @property
     def view(self) -> PairView:
-        """What can be said of the pair now."""
+        """Return the pair as this streamer sees it now."""
         member, link = self.member, self._link
         is_active, other = member.lease.is_active, member.other
         return PairView(
@@ -242,7 +242,7 @@ class Paired:
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
-        """A bug: without a lease, nothing may be sent. Starting anew is the way out."""
+        """Start anew after a bug in a task of the pair: without a lease, nothing may be sent."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             logger.critical("pair_failed error=%r consequence=%s", exc, "it starts anew", exc_info=exc)
             self._leave(is_drained=False)
@@ -256,7 +256,7 @@ class Paired:
         return [(name, each) for name, each in self._transports.items() if name != LOCAL_ENDPOINT]
 
     def _shared(self) -> list[tuple[str, SharedNetwork]]:
-        """Return the networks on which the other one hears every message as well."""
+        """Return the networks on which the peer hears every message as well."""
         return [(name, each.shared) for name, each in self._networks() if each.shared is not None]
 
     # -- as the `OwnStreamer` of the member
@@ -313,7 +313,7 @@ class Paired:
             self.hand_over(anyway=True)
 
     async def _look_around(self) -> None:
-        """On standby: find out which brokers accept connections, more often while one does not or has been lost."""
+        """Find out, on standby, which brokers accept connections; more often while one does not or has been lost."""
         next_s = -math.inf
         while not self.member.lease.is_active:
             now_s = self._router.clock.monotonic_s()

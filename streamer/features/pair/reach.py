@@ -20,7 +20,7 @@ _DOUBLINGS = 30
 
 
 class Reach:
-    """What one streamer can reach. ``refused``: endpoint → handovers in a row for its sake; 0: it was up since."""
+    """The endpoints that this streamer can connect. ``refused``: endpoint → vain handovers in a row; 0: it was up since."""
 
     def __init__(self, refused: Mapping[str, int], now_s: float) -> None:
         self.refused = dict(refused)

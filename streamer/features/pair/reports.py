@@ -1,9 +1,9 @@
-"""What each of the two says of itself over the link, how old that is, whether it is answered, and how their clocks differ.
+"""Compare the reports that the two streamers send each other: age, answers, clocks, nodes.
 
 Pure: time is passed in. The law of this file:
-- What was said longer than `STALE_S` ago is not known any more.
-- The link carries both ways while the other side names a report of this one that was sent less than `STALE_S` and the round
-  trip ago. One that names none is of an earlier version: then what it says is enough.
+- A report older than `STALE_S` counts as unknown.
+- The link carries both ways while the peer names a report of this streamer that was sent less than `STALE_S` and the round
+  trip ago. A peer that names none is of an earlier version: then its report is enough.
 - A difference between the clocks is known up to half of the time that the report and its answer have taken.
 - Nodes are compared that both report: those with a link to an endpoint, and the broker of one. What is behind a router is
   not among them. A node that is new to the active one has `GRACE_S` to connect to the standby, too.
@@ -32,7 +32,7 @@ _KEPT = 64  # sent ones whose answer may still come
 
 
 class ClockDifference(NamedTuple):
-    """By how much the other side's wall clock is ahead of this one's, give or take ``error_s``."""
+    """By how much the peer's wall clock is ahead of the one here, give or take ``error_s``."""
 
     ahead_s: float
     error_s: float
@@ -52,9 +52,9 @@ BROKER = "the broker"
 
 
 class Lacking:
-    """Which foreign nodes and brokers the active one is connected to, and the standby is not.
+    """The foreign nodes and brokers that the active streamer is connected to, and the standby is not.
 
-    ``separate``: how many nodes are connected to the active one only, and as many others to the standby only.
+    ``separate``: how many nodes are connected to the active streamer only, and as many others to the standby only.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Lacking:
         return len(self._lacks)
 
     def forget(self) -> None:
-        """Forget what one of the two is connected to: that is not known any more."""
+        """Forget the nodes of both, because those of one are not known any more."""
         self._since_s, self._lacks, self.separate = None, [], 0
 
     def look(self, active: Mapping[str, Collection[str]], standby: Mapping[str, Collection[str]], now_s: float) -> None:
@@ -90,7 +90,7 @@ class Lacking:
 
     @property
     def text(self) -> str:
-        """Return what the standby lacks; empty if it lacks nothing that is known."""
+        """Return the nodes that the standby lacks, as a text; empty if none is known."""
         if not self._lacks:
             return ""
         named = ", ".join(f"{node} at endpoint {endpoint}" for endpoint, node in self._lacks[:_MOST_NAMED])
@@ -104,13 +104,13 @@ def nodes_of(report: pb.Report) -> dict[str, Collection[str]]:
 
 
 class Reports:
-    """The reports of one link, both ways. ``latest``: the other side's last one; ``clocks``: None: not known yet."""
+    """The reports of one link, both ways. ``latest``: the peer's last report; ``clocks``: None: not known yet."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything: the link is gone, or another one has begun."""
+        """Forget all reports, because the link is gone, or another link has begun."""
         self.latest = pb.Report()
         self.clocks: ClockDifference | None = None
         self._number = 0
@@ -127,7 +127,7 @@ class Reports:
         return report
 
     def heard(self, report: pb.Report, now_s: float) -> None:
-        """Take a report of the other side."""
+        """Take a report of the peer."""
         self.latest = report
         self._heard_s = now_s
         sent = self._sent.get(report.heard_number)
@@ -140,15 +140,15 @@ class Reports:
             self._answered_s = now_s
 
     def expire(self) -> None:
-        """Forget the other side's last report: something has changed there since."""
+        """Forget the peer's last report, because something has changed there since."""
         self.latest = pb.Report(number=self.latest.number)
         self._heard_s = -math.inf
 
     def is_known(self, now_s: float) -> bool:
-        """Whether `latest` says what is so, and not what was so."""
+        """Return whether `latest` is recent enough to be true still."""
         return now_s - self._heard_s < STALE_S
 
     def is_answered(self, now_s: float) -> bool:
-        """Whether the link carries both ways."""
+        """Return whether the link carries both ways."""
         round_trip_s = 0.0 if self.clocks is None else min(2 * self.clocks.error_s, _LONGEST_ROUND_TRIP_S)
         return now_s - self._answered_s < STALE_S + round_trip_s

@@ -1,4 +1,4 @@
-"""Proves that what comes over the link of a pair is from the other one, complete and not old. Pure: chance is passed in.
+"""Proves that the frames of a link are from the peer, complete and not replayed. Pure: the caller passes random bytes in.
 
     greeting  = magic, version, name of the sender, nonce: 16 random bytes and two short tags over them
     proof     = tag over both greetings
@@ -41,11 +41,11 @@ _NUMBER = struct.Struct(">Q")
 
 
 class StrangerError(Exception):
-    """The other end is not the other one of the pair; the text says why."""
+    """The other end is not the peer; the text says why."""
 
 
 class MisfitError(StrangerError):
-    """It may be the other one, but cannot work with this one. It is told what it needs to know to say so, too."""
+    """The other end may be the peer, but cannot form a pair with this streamer. It gets a greeting, to say so as well."""
 
 
 class ForgedError(Exception):
@@ -53,7 +53,7 @@ class ForgedError(Exception):
 
 
 class Greeting(NamedTuple):
-    """What each says first. ``name`` is one byte, which differs between the two."""
+    """The first bytes of each end. ``name`` is one byte, which differs between the two streamers."""
 
     name: bytes
     nonce: bytes
@@ -79,7 +79,7 @@ def greeting_of(name: bytes, chance: bytes, secret: bytes, authority: str) -> Gr
 
 
 def read_rest(rest: bytes, mine: Greeting, secret: bytes, authority: str) -> Greeting:
-    """Return the other one's greeting, whose head is checked.
+    """Return the greeting of the other end, whose head is checked.
 
     Raises `MisfitError` if it has the name of this one, or the key and another authority.
     """

@@ -1,4 +1,4 @@
-"""What the active one has written and has yet to send to the standby, and how much of it may be on its way.
+"""Batches that the active streamer has written and not yet sent to the standby, and how many may be on their way.
 
 The law of this file:
 - The batches that `Unsent.take` returns, applied in order, leave what the batches that were added would have left. An entry
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from streamer.journal.entries import ENTRY_BYTES, Batch, Letter, Row, Segment
 
 MOST_BYTES = 1 << 20
-"""The most that is on its way without an answer, but for a single larger part."""
+"""The most bytes that are on their way without an answer, but for a single larger part."""
 
 _FIRST_BYTES = 64 << 10
 _LEAST_BYTES = 16 << 10
@@ -69,7 +69,7 @@ class Window:
         self._bytes += size
 
     def answered(self, number: int) -> None:
-        """Note that the standby has everything up to a number."""
+        """Note that the standby has all parts up to a number."""
         now_s = self._monotonic_s()
         while self._sent and self._sent[0][0] <= number:
             answered, size, sent_s = self._sent.popleft()
@@ -83,13 +83,13 @@ class Window:
                 self._most_bytes = max(_LEAST_BYTES, min(MOST_BYTES, wanted))
 
     def forget(self) -> None:
-        """Expect no answer to what was sent: the link is gone, or the copy begins anew."""
+        """Expect no answer to the sent parts, because the link is gone, or the snapshot begins anew."""
         self._sent.clear()
         self._bytes = 0
 
 
 class Attempts:
-    """When a copy that has failed is begun again: after a second, and after twice as long each time that it fails again."""
+    """Decides when a failed copy is begun again: after a second, and after twice as long with each failure."""
 
     def __init__(self) -> None:
         self._pause_s = _FIRST_PAUSE_S
@@ -97,12 +97,12 @@ class Attempts:
         self._whole_since_s: float | None = None
 
     def failed(self, now_s: float) -> None:
-        """Note that a copy has failed, or that one that was whole has been given up."""
+        """Note that a copy has failed, or that a whole one has been given up."""
         self._next_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def look(self, is_whole: bool, now_s: float) -> None:
-        """Note whether there is a copy now: one that has lasted for longer than the next pause is a good one."""
+        """Note whether there is a whole copy now. One that lasts for longer than the next pause ends the failures."""
         self._whole_since_s = (self._whole_since_s or now_s) if is_whole else None
         if self._whole_since_s is not None and now_s - self._whole_since_s > self._pause_s:
             self._pause_s = _FIRST_PAUSE_S
@@ -113,7 +113,7 @@ class Attempts:
 
 
 class _Entries(Generic[Entry]):
-    """New rows, or segments, and the numbers of those to be deleted. None is in both."""
+    """Rows, or segments, to be written, and the numbers of those to be deleted. No entry is in both."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -121,14 +121,14 @@ class _Entries(Generic[Entry]):
         self._done: set[int] = set()
 
     def __bool__(self) -> bool:
-        """Whether there are new ones."""
+        """Return whether there are entries to be written."""
         return bool(self._new)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._new.values())
 
     def add(self, new: Sequence[Entry], done: Sequence[int]) -> None:
-        """Delete some, then add some: a new one replaces the one with its number, also on the standby."""
+        """Add entries, after the deletion of others. A new entry replaces the one with its number, also on the standby."""
         for number in done:
             self._drop(number)
             self._done.add(number)
@@ -139,7 +139,7 @@ class _Entries(Generic[Entry]):
             self.bytes += _size(entry)
 
     def take(self, most_bytes: int) -> list[Entry]:
-        """Remove and return the oldest new ones, which fill at most this and one more; at least one."""
+        """Remove and return the oldest entries that fill about ``most_bytes``; at least one."""
         found: list[Entry] = []
         while self._new and (most_bytes > 0 or not found):
             entry = self._new.pop(next(iter(self._new)))
@@ -149,7 +149,7 @@ class _Entries(Generic[Entry]):
         return found
 
     def take_done(self) -> list[int]:
-        """Remove and return the numbers of those to be deleted."""
+        """Remove and return the numbers of the entries to be deleted."""
         done, self._done = sorted(self._done), set()
         self.bytes -= _NUMBER_BYTES * len(done)
         return done
@@ -163,7 +163,7 @@ class _Entries(Generic[Entry]):
 
 
 class _Part:
-    """Batches as one. In a `Batch`, deletions come first, and marks of letters last."""
+    """Batches merged into one. In a `Batch`, deletions come first, and marks of letters last."""
 
     def __init__(self) -> None:
         self.rows = _Entries[Row]()
@@ -176,7 +176,7 @@ class _Part:
         return self.rows.bytes + self.segments.bytes + self._rest_bytes
 
     def has_room_for(self, batch: Batch) -> bool:
-        """Whether this part and the batch as one would leave what they leave one after the other."""
+        """Return whether this part and a batch, merged, have the same effect as one after the other."""
         rest, changes = self.rest, batch.letters_done or batch.letters_unmarked
         if (changes and rest.letters) or (rest.letters_marked and (changes or batch.letters)):
             return False
@@ -194,7 +194,7 @@ class _Part:
         self._rest_bytes += sum(map(_size, batch.letters)) + _NUMBER_BYTES * changed
 
     def take(self, most_bytes: int) -> tuple[Batch, bool]:
-        """Remove and return a part of it, and whether that was the rest. Deletions are in the last one."""
+        """Remove and return a batch of this part, and whether it was the last one, which has the deletions."""
         segments = self.segments.take(most_bytes)
         rows = self.rows.take(most_bytes - sum(map(_size, segments)))
         if self.segments or self.rows:
@@ -208,7 +208,7 @@ class _Part:
 
 
 class Unsent:
-    """Batches that were written and not sent, merged. ``bytes``: what has to be sent of them."""
+    """Batches that were written and not sent, merged. ``bytes``: how much there is to send."""
 
     def __init__(self) -> None:
         self._parts: deque[_Part] = deque()
@@ -227,7 +227,7 @@ class Unsent:
         self._parts[-1].add(batch)
 
     def take(self, most_bytes: int) -> Batch:
-        """Remove and return what is to be sent next: entries that fill at most this and one more, or the rest of a part."""
+        """Remove and return the next batch to send, of about ``most_bytes``, or the rest of a part."""
         if not self._parts:
             return Batch()
         batch, is_rest = self._parts[0].take(most_bytes)
@@ -236,7 +236,7 @@ class Unsent:
         return batch
 
     def drain(self) -> list[Batch]:
-        """Remove everything, and return the new entries of each part."""
+        """Remove all parts, and return the entries to be written of each."""
         parts, self._parts = self._parts, deque()
         return [part.new() for part in parts]
 

@@ -1,6 +1,6 @@
-"""What the standby hears on networks that both hear, until it is told that the active one has dealt with it.
+"""Messages that the standby overhears on shared networks, until the active streamer says that it has settled them.
 
-And the other end of that: the keys of messages that the active one has dealt with. Keys are those of `delivery.seen`.
+The active streamer collects keys of settled messages (`Settled`), the standby drops those (`Shadows`); see `delivery.seen`.
 """
 
 from collections import OrderedDict, deque
@@ -30,11 +30,11 @@ _Flows = dict[bytes, bytearray]
 class Settled(OutcomeObserver):
     """Collects the keys of messages that the standby need not keep any more, until they are taken.
 
-    These do not count as seen: messages that were never queued, because anybody can send one with the id of another; and
-    those that were sent and are not confirmed, which come again if this streamer dies. The latter are told after a while,
+    Two kinds do not count as seen: messages that were never queued, because anybody can send one with the id of another; and
+    messages that were sent and are not confirmed, which come again if this streamer dies. These are taken after a while,
     when they are confirmed, or on both disks.
 
-    What is told while there is no link, or goes down with one, is told `again` on the next one: the standby may hear
+    Keys that were sent without a link, or went down with one, are sent `again` on the next link: the standby may overhear
     messages before that, and would keep them.
     """
 
@@ -63,7 +63,7 @@ class Settled(OutcomeObserver):
         return found
 
     def again(self, now_s: float) -> list[pb.Settled]:
-        """Return what was taken lately, for a new link."""
+        """Return the keys that were taken lately, for a new link."""
         self._forget(now_s)
         return [found for _, found in self._told]
 
@@ -79,7 +79,7 @@ class Settled(OutcomeObserver):
         self._has_outcome(delivery)
 
     def _has_outcome(self, delivery: Delivery) -> None:
-        """A message of several deliveries has dealt with the last one's outcome: the others may not be on disk."""
+        """Settle the message of a delivery with its last outcome: its other deliveries may not be on disk before."""
         if delivery.received.holders <= 1:
             _add(self._ids, delivery.received.key)
 
@@ -114,7 +114,7 @@ def _add(flows: _Flows, key: bytes) -> None:
 class Shadows:
     """Messages by endpoint and key, oldest first, and the keys that are settled; beyond the bounds the oldest are forgotten.
 
-    ``bytes`` is the size of the messages, ``forgotten`` how many were heard and forgotten.
+    ``bytes`` is the size of the messages; ``forgotten`` counts those that were dropped for a bound.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Shadows:
         return iter(self._settled)
 
     def take(self) -> dict[str, list[Received]]:
-        """Return what was heard and is not settled, by endpoint, oldest first; nothing is kept."""
+        """Remove and return the overheard messages that are not settled, by endpoint, oldest first."""
         found: dict[str, list[Received]] = {}
         for endpoint, received in self._heard.values():
             found.setdefault(endpoint, []).append(received)

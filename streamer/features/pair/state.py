@@ -57,7 +57,7 @@ class AllRows(Protocol):
 
 
 class MirroredFile(Protocol):
-    """What a pair needs of the state file."""
+    """The state file, as its pair needs it."""
 
     @property
     def hangs(self) -> str:
@@ -124,7 +124,7 @@ class MirroredState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the other one has everything on its disk, but for what is on its way."""
+        """Return whether the standby has all tables on its disk, apart from transactions on their way."""
         return self.is_mirrored and self._stored >= self._everything
 
     @property
@@ -133,7 +133,7 @@ class MirroredState:
         return "" if self._file is None else self._file.hangs
 
     def work(self, file: MirroredFile) -> None:
-        """Mirror this file from when the other one comes."""
+        """Replicate a file to the next standby that is linked."""
         self._file, self._end = file, ""
 
     def step_back(self) -> None:
@@ -151,18 +151,18 @@ class MirroredState:
             self._file.snapshot(partial(self._begin, self._moments))
 
     def other_left(self) -> None:
-        """Note that the link is gone. What waits goes on waiting."""
+        """Note that the link is gone. Waiting changes go on waiting."""
         self._is_there = False
         self._forget_link()
 
     def work_alone(self) -> None:
-        """Wait for nobody: the other one is gone."""
+        """Stop waiting for the standby, which is gone."""
         self.other_left()
         self.is_alone = True
         self._let_go()
 
     def written(self, statements: Sequence[Statement], done: Callable[[str], None]) -> None:
-        """Tell the other one of a transaction that is on disk here; to be called in the order of the commits.
+        """Send a transaction that is on disk here to the standby. To be called in the order of the commits.
 
         ``done`` is called once both have it, or with the reason why it is void.
         """
@@ -177,7 +177,7 @@ class MirroredState:
         self._let_go()
 
     def other_stored(self, number: int, problem: str) -> None:
-        """Take an answer: the other one has everything up to a number on its disk, or cannot write that."""
+        """Take an answer: the standby has all transactions up to a number on its disk, or cannot write that one."""
         if number <= self._stored:
             return
         if problem:
@@ -282,7 +282,7 @@ class MirroredState:
 
 
 class StateReplica:
-    """The state file on standby: writes what the other one tells, in order, and answers what is on disk.
+    """The state file on standby: writes the transactions of the active streamer in order, and confirms them.
 
     ``answer`` is called with a number, and the problem if that cannot be written. ``is_whole``: it has everything.
     ``has_kept``: it has rows that the active one has lost.
@@ -306,7 +306,7 @@ class StateReplica:
         return self._file.hangs
 
     def other_came(self) -> None:
-        """Write nothing more before the other one has told everything."""
+        """Write nothing more before the next snapshot."""
         self.is_whole = self._follows = False
         self._everything = None
         self._beginnings += 1

@@ -1,17 +1,17 @@
-"""What one of a pair can say of the pair."""
+"""The pair as one of its streamers sees it."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 DIFFERENCES = ("clock", "client id", "place", "offers")
-"""In what the two may differ, beyond their configurations."""
+"""The kinds of differences between the two streamers, beyond their configurations."""
 
 
 class PairView(NamedTuple):
-    """The pair as one of the two sees it. ``why`` is the reason of its role, since ``since_ms`` (Unix time).
+    """The pair as one streamer sees it. ``why`` is the reason of its role, since ``since_ms`` (Unix time).
 
-    ``problem``: why a take-over now would fail, or lose something: by the other one from an active one, or by a standby
-    itself. Empty: it would not. ``refused``: numbers of strangers, frames and heartbeats.
+    ``problem``: why a take-over by the present standby would fail, or lose something. Empty: it would not. ``refused``:
+    numbers of strangers, frames and heartbeats.
     """
 
     is_active: bool
@@ -31,11 +31,11 @@ class PairView(NamedTuple):
     differences: Mapping[str, str] = {}
     """How the two differ, beyond their configurations, in what a take-over would show: texts by `DIFFERENCES`."""
     untried: Sequence[str] = ()
-    """What is not known of brokers, on standby."""
+    """A text for each broker of which the standby knows only that it accepts connections."""
     lacks: int = 0
-    """How many nodes and brokers the active one is connected to, and the standby is not, or could not be."""
+    """How many nodes and brokers the active streamer is connected to, and the standby is not, or could not be."""
 
     @property
     def notes(self) -> list[str]:
-        """Return what an operator should know, although it does not keep the standby from taking over."""
+        """Return texts that an operator should know of, although the standby can take over."""
         return [*self.differences.values(), *self.untried]

@@ -1,6 +1,6 @@
-"""Translates what a pair says to each other between its own types and the protobuf messages of package `ustreamer.pair.v1`.
+"""Translates between the types of a pair and the protobuf messages of package `ustreamer.pair.v1`.
 
-Pure. What came over the link is authentic, so its fields are not checked.
+Pure. Frames of the link are authentic, so their fields are not checked.
 """
 
 from streamer.features.pair.disk import CopyClaim, Origin

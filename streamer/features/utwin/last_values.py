@@ -40,7 +40,7 @@ class Signal(Protocol):
 
 
 class _Share:
-    """What one authority has of the bounds: its topics, the one that was published longest ago first, and their bytes."""
+    """The share of one authority: its topics, the one that was published longest ago first, and their bytes."""
 
     __slots__ = ("bytes", "topics")
 

@@ -17,8 +17,8 @@ from streamer.transports.mqtt5.frames import KIND, PUBACK, FrameReader
 from streamer.transports.tcp_info import ByteCounts, wire_bytes
 
 _UNSENT_BYTES: Final = 64 * 1024
-"""What this process, and what the kernel, may hold of the bytes that TCP cannot send yet: a message in there is not replaced
-by a newer one, is not overtaken, and does not expire."""
+"""The most bytes that this process, and the kernel, hold while TCP cannot send: a message in there is not replaced by a
+newer one, is not overtaken, and does not expire."""
 
 # libuv reads 256 000 bytes at a time, and up to 32 times in one iteration of the event loop while each read is full.
 _LARGE_READ_BYTES: Final = 128_000

@@ -63,7 +63,7 @@ _RETURN_CODES: Final = (
     "bad user name or password",
     "not authorized",
 )
-"""Of MQTT 3.1.1, 3.2.2.3. In MQTT 5 none of them is a reason code of a CONNACK, except for 0."""
+"""The return codes of MQTT 3.1.1, 3.2.2.3. In MQTT 5 none of them is a reason code of a CONNACK, except for 0."""
 
 _CONTROL_BYTES = 16 * 1024
 """The longest packet other than PUBLISH. No packet needs that much; it leaves room for the reason texts of brokers."""
