@@ -36,7 +36,6 @@ OF_FEATURES = {
     "config.cost",
     "config.pair",
     "config.push",
-    "transports.zenoh.aside",
 }
 """Modules that stand in a package of the kernel and belong to a feature."""
 

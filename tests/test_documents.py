@@ -354,12 +354,6 @@ def _exists(module: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def test_every_package_has_its_row_in_the_architecture() -> None:
-    listed = {name for row in rows(DOCS / "architecture.md", "## The parts") for name in INLINE.findall(row[0])}
-    modules = {path.stem for path in (ROOT / "streamer").glob("*.py") if not path.stem.startswith("__")}
-    assert listed == {*packages(), *modules}
-
-
 def test_every_thread_and_task_is_named_in_the_architecture() -> None:
     """They are few, and each thread is a hand-over that somebody has to think of."""
     makers = {

@@ -1,7 +1,7 @@
 """The pump: after messages were settled, admits others from backlogs and lets the egresses send, until nothing more can be.
 
-Every caller that settles messages calls `Pump.go_on`. Sending may settle more messages; the outermost call handles these
-as well, so calls do not nest.
+Every caller that settles messages calls `Pump.go_on`; the ingress calls `Pump.send`. Sending may settle more messages: the
+outermost call handles these as well, so calls do not nest.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ class Leg:
 
     ``is_changed``: these differ from the attributes that the messages arrived with. ``is_copy``: the leg gives messages
     without a sink one, whose authority differs in each leg. ``tail`` follows the id in the key under which a sent message is
-    remembered; ``once`` does so for this route only, if the leg removes the sink by which copies of a Publish differ.
+    remembered; ``once`` does so for this route only: the leg removes the sink by which copies of a Publish differ.
     ``sampler`` drops messages beyond the sample period.
     """
 

@@ -7,7 +7,8 @@ What keeps a message from being sent, from its lane outward:
 - its source group: the rate of the group or of the route is used up (`ReadyLanes`);
 - the endpoint: its window, bounded by configuration, transport and round trip (`InFlight`); no room for unconfirmed messages
   (`UnconfirmedStore.is_full`); the link is down; another transport is awaited (`Sending.SUSPENDED`);
-- the router: older messages are still being put into the lanes (`Pump.is_suspended`).
+- the router: a gate of a feature is closed, for instance the lease of a pair, or older messages are still being put into the
+  lanes (`Pump.is_suspended`).
 """
 
 import logging

@@ -254,11 +254,11 @@ class Disk:
             return 0
         _, following = found
         if claim.has > (self.position if following is None else following.position):
-            return EVERYTHING if following is None else following.first  # it has gone on where this disk has ended
+            return EVERYTHING if following is None else following.first  # it has transactions that this disk has lost
         if claim.has == self.position:
             return EVERYTHING
         if claim.has < self.runs[0].position:
-            return 0  # of a run that is forgotten
+            return 0  # the claim is about a run that is forgotten
         ends = [each.position for each in self.runs[1:]] + [self.position]
         below = next(run.first for run, end in zip(self.runs, ends, strict=True) if end > claim.has)
         names = [run.name for run in self.runs]

@@ -277,9 +277,9 @@ class Lease:
     def _heard_standby(self, heartbeat: Heartbeat, is_answer: bool, now_s: float) -> Changed | None:
         """Decide which of two on standby takes over: the one whose disk has more, once the other has heard it.
 
-        Of two that have as much, it is the one that was active last. Both wait for a while until both journals are open.
+        With equal disks, the higher epoch wins, then the name. Both wait for a while until both journals are open.
 
-        It takes over even if neither may take over from the other, or nobody would be active. Heartbeats that are no answers
+        `is_ready` does not count: with different configurations, neither would be active. Heartbeats that are no answers
         may be old, and the peer active by now; so without answers it waits for longer than the peer would.
         """
         timing = self._timing

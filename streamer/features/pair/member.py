@@ -659,7 +659,7 @@ class Member:
         return f"there is no link to {', '.join(lost)}, and the other one {evidence}"
 
     def _lasts_s(self, what: str, is_so: bool, now_s: float) -> float:
-        """Return for how many seconds something has been so; 0 if it is not."""
+        """Return for how many seconds a condition has held without a break; 0 if it does not."""
         if is_so:
             return now_s - self._since_s.setdefault(what, now_s)
         self._since_s.pop(what, None)

@@ -80,7 +80,7 @@ class MirroredJournal(Journal):
         self._generation = 0
         self._is_unknown = False  # something was written without facts
         self._peer = ""  # the disk of the standby
-        self._beyond: deque[tuple[int, int]] = deque()  # positions that it may not have, with the lowest numbers in there
+        self._beyond: deque[tuple[int, int]] = deque()  # unconfirmed positions, with their lowest numbers
         self._claim = NO_CLAIM  # of the standby, about this disk
         self.problem_of_copy = ""
         self._waits = waits
@@ -89,11 +89,11 @@ class MirroredJournal(Journal):
         self.is_alone = True
         self.is_mirrored = False
         self._told = self._stored = 0
-        self._whole = 0  # what ends with everything that waits
-        self._complete: deque[tuple[int, int]] = deque()  # what was told and completes a position
-        self._needed = 0  # what has to be stored for the batch that is being written
+        self._whole = 0  # number of the last batch of the snapshot
+        self._complete: deque[tuple[int, int]] = deque()  # numbers of batches that complete a position, and these positions
+        self._needed = 0  # number that the standby has to store before the present batch counts as written
         self._waiting: list[Callable[[], None]] = []  # called back once the standby has everything
-        self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not there
+        self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not at the standby
         self._is_asked_for_all = False
         self._snapshot: Iterator[Batch] | None = None  # the rest of it, and then its tail, while that is being sent
         self._is_tail = False
@@ -419,7 +419,7 @@ class Replica:
             return
         told = self._waiting.popleft()
         batch = told.batch
-        # Until what has gone there is deleted here, old letters must not evict those that are told.
+        # During a snapshot letters have no bounds: letters that the active streamer has deleted must not evict new ones.
         self._journal.use(_UNBOUNDED if told.is_first or self._named is not None else self._bounds)
         if told.is_first:
             self.is_whole = False
