@@ -56,12 +56,7 @@ MQTT_KINDS = {
     "version": [with_property("uP", "2"), with_property("uP", "one")],
     "id": [with_property("1", "no-uuid"), with_property("1", "4f2c1b6a-2d9e-4c1b-8f00-0123456789ab"), with_correlation],
     "uri": [with_property("3", "//alpha/XYZ"), with_property("3", None), with_property("4", "up://UPPER/1/1/1?x=1")],
-    "code": [
-        with_property("2", "up-xyz.v1"),
-        with_property("5", "CS9"),
-        with_property("8", "99"),
-        with_content_type,
-    ],
+    "code": [with_property("2", "up-xyz.v1"), with_property("5", "CS9"), with_property("8", "99"), with_content_type],
     "number": [with_property("6", "soon"), with_property("7", "-1")],
 }
 

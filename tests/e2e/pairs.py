@@ -121,11 +121,7 @@ def configuration(
     return {
         "authority": "gw",
         "endpoints": {
-            "vehicle": {
-                "transport": "zenoh",
-                "authorities": ["veh1"],
-                "options": {"mode": "peer", "connect": [endpoint]},
-            },
+            "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"mode": "peer", "connect": [endpoint]}},
             "cloud": {
                 "transport": "mqtt5",
                 "authorities": ["*"],

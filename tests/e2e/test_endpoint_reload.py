@@ -190,10 +190,7 @@ async def test_a_vehicle_moves_while_the_cloud_sends(tmp_path: Path) -> None:
 async def test_what_waits_for_an_endpoint_that_goes_can_be_sent_again_once_it_is_back(tmp_path: Path) -> None:
     at = free_endpoint()
     with Mosquitto() as broker:
-        async with (
-            ZenohSide(listen=[at]) as vehicle,
-            StreamerProcess(tmp_path, config(tmp_path, at, broker)) as daemon,
-        ):
+        async with ZenohSide(listen=[at]) as vehicle, StreamerProcess(tmp_path, config(tmp_path, at, broker)) as daemon:
             await vehicle.until_subscribed(up(0))
             broker.stop()
             await daemon.until_down("cloud")
@@ -231,10 +228,7 @@ async def test_a_stop_in_the_middle_of_a_change_loses_nothing(tmp_path: Path) ->
         first["endpoints"]["veh"]["options"]["uncertain_s"] = first["shutdown"]["drain_s"] = 30
         async with AsyncExitStack() as stack:
             before = await stack.enter_async_context(ZenohSide(listen=[old]))
-            async with (
-                MqttSide(broker.port, "in-vehicle", TOPICS) as cloud,
-                StreamerProcess(tmp_path, first) as daemon,
-            ):
+            async with MqttSide(broker.port, "in-vehicle", TOPICS) as cloud, StreamerProcess(tmp_path, first) as daemon:
                 sent = [down(number) for number in range(100)]
                 await cloud.send(sent)
                 await until_all(sent, before)

@@ -157,10 +157,7 @@ def zenoh_file(folder: Path, **settings: Any) -> Path:
 @pytest.mark.parametrize("mode", ["client", "peer"])
 async def test_zenoh_refused_and_unknown(mode: str) -> None:
     port = free_port()
-    for address, reason in (
-        (f"tcp/{HOST}:{port}", LinkFailure.REFUSED),
-        (f"tcp/{UNKNOWN}:7447", LinkFailure.UNKNOWN_HOST),
-    ):
+    for address, reason in ((f"tcp/{HOST}:{port}", LinkFailure.REFUSED), (f"tcp/{UNKNOWN}:7447", LinkFailure.UNKNOWN_HOST)):
         async with running(mode=mode, connect=[f"{address}#so_sndbuf=100000"]) as transport:
             error = await error_of(transport)
             assert (error.reason, error.address) == (reason, address)
@@ -182,10 +179,7 @@ async def test_zenoh_wrong_password(tmp_path: Path, mode: str, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("valid", "reason"),
-    [
-        ({"server": -DAY}, LinkFailure.CERTIFICATE_EXPIRED),
-        ({"client": -DAY}, LinkFailure.CERTIFICATE_EXPIRED),
-    ],
+    [({"server": -DAY}, LinkFailure.CERTIFICATE_EXPIRED), ({"client": -DAY}, LinkFailure.CERTIFICATE_EXPIRED)],
     ids=["the router's", "ours"],
 )
 async def test_zenoh_expired_certificate(tmp_path: Path, valid: Any, reason: LinkFailure) -> None:

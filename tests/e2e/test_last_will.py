@@ -129,10 +129,7 @@ async def test_a_reconnect_after_the_delay_says_that_it_is_back(cloud: Cloud) ->
 
 async def test_a_broker_that_is_left_for_the_first_one_hears_that(cloud: Cloud) -> None:
     with Mosquitto() as spare:
-        async with (
-            MqttSide(spare.port, "off-vehicle", ["+/fleet"]) as side,
-            Proxy(cloud.server.port) as proxy,
-        ):
+        async with MqttSide(spare.port, "off-vehicle", ["+/fleet"]) as side, Proxy(cloud.server.port) as proxy:
             other = Cloud(spare, side)
             brokers: Any = [f"mqtt://{HOST}:{proxy.port}", spare.url]
             will = {"to": "fleet", "delay_s": 600}

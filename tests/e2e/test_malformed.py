@@ -3,11 +3,7 @@
 import asyncio
 import random
 
-from tests.e2e.malformed import (
-    MQTT_KINDS,
-    ZENOH_KINDS,
-    put_all,
-)
+from tests.e2e.malformed import MQTT_KINDS, ZENOH_KINDS, put_all
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain, inversions
 from tests.independent.mqtt import MqttSide

@@ -25,12 +25,7 @@ class ChoosyBroker:
     """
 
     def __init__(
-        self,
-        fake: FakeBroker,
-        hates: set[bytes],
-        keeps_session: bool,
-        takes_one_more: bool = False,
-        is_away: bool = False,
+        self, fake: FakeBroker, hates: set[bytes], keeps_session: bool, takes_one_more: bool = False, is_away: bool = False
     ) -> None:
         self._fake = fake
         self._hates = hates

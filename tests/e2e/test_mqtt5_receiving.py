@@ -24,9 +24,7 @@ async def test_acknowledgements_go_out_in_the_order_of_arrival(fake: FakeBroker)
         assert [(await peer.next(mqtt5.PubAckPacket)).packet_id for _ in "abc"] == [20, 21, 22]
 
 
-async def test_a_broker_that_stopped_at_its_bound_before_is_reported_as_soon_as_it_is_near_it(
-    fake: FakeBroker,
-) -> None:
+async def test_a_broker_that_stopped_at_its_bound_before_is_reported_as_soon_as_it_is_near_it(fake: FakeBroker) -> None:
     endpoint, inbox = Endpoint(fake.url), RecordingListener(releases=False)
     async with endpoint.running():
         peer = await subscribed(fake, endpoint, inbox)

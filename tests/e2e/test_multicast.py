@@ -98,11 +98,7 @@ def configuration(endpoint: str, brokers: dict[str, BrokerProcess], directory: P
     return {
         "authority": "gw",
         "endpoints": {
-            "vehicle": {
-                "transport": "zenoh",
-                "authorities": ["veh1"],
-                "options": {"connect": [endpoint], "uncertain_s": 1},
-            },
+            "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"connect": [endpoint], "uncertain_s": 1}},
             "dash": mqtt("dash", "ivi", "in-vehicle"),
             "cloud": mqtt("cloud", "backend", "off-vehicle"),
             "phones": mqtt("phones", "phone", "off-vehicle"),

@@ -178,10 +178,7 @@ async def test_the_files_of_a_zenoh_endpoint_where_others_connect(folder: Path) 
         "cloud": {"transport": "memory", "authorities": ["*"], "options": {"bus": str(folder)}},
     }
     vehicle_tls = {f"transport/link/tls/{key}": value for key, value in zenoh_tls(folder, theirs).items()}
-    async with (
-        running(folder, endpoints=endpoints) as served,
-        ZenohSide(connect=[where], settings=vehicle_tls) as vehicle,
-    ):
+    async with running(folder, endpoints=endpoints) as served, ZenohSide(connect=[where], settings=vehicle_tls) as vehicle:
         link = served.daemon.transports["vehicle"]
         await until(lambda: link.state is LinkState.UP, "the link")
         await vehicle.until_subscribed(up(1))

@@ -100,12 +100,7 @@ class Scene:
     """A broker for the cloud, a Zenoh network for the vehicle, and the daemon."""
 
     def __init__(
-        self,
-        daemon: StreamerProcess,
-        broker: Mosquitto,
-        cloud: MqttSide,
-        session: zenoh.Session,
-        display_at: dict[str, Any],
+        self, daemon: StreamerProcess, broker: Mosquitto, cloud: MqttSide, session: zenoh.Session, display_at: dict[str, Any]
     ) -> None:
         self.broker = broker
         self.daemon = daemon

@@ -30,9 +30,7 @@ async def test_what_a_device_sends_that_booted_in_1970_arrives_with_its_id(tmp_p
             },
             "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": cloud.url}},
         }
-        routes = [
-            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/A8000/2/8A50"], "publish_to": ["backend"]},
-        ]
+        routes = [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/A8000/2/8A50"], "publish_to": ["backend"]}]
         message = Plain(1, SPEED, payload=b"cold", ttl=60_000, id=new_id(40_000))
         async with (
             running(tmp_path, endpoints=endpoints, routes=routes) as served,

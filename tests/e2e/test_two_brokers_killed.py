@@ -92,9 +92,7 @@ def configuration(near: Mosquitto, urls: list[str], options: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"prefer": "last-good"}, {"prefer": "first", "return_after_s": 0.2}],
-    ids=["last-good", "first"],
+    "options", [{"prefer": "last-good"}, {"prefer": "first", "return_after_s": 0.2}], ids=["last-good", "first"]
 )
 async def test_fifty_kills_in_turn_lose_nothing_and_there_is_never_a_connection_to_both(
     tmp_path: Path, options: dict[str, Any]

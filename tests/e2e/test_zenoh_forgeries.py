@@ -54,8 +54,7 @@ class Liar:
                 "ustreamer/**", lambda sample: self.tokens.append(str(sample.key_expr)), history=True
             ),
             self.session.declare_subscriber(
-                f"{RECEIPTS}/**",
-                lambda sample: self.receipts.append((str(sample.key_expr), sample.payload.to_bytes())),
+                f"{RECEIPTS}/**", lambda sample: self.receipts.append((str(sample.key_expr), sample.payload.to_bytes()))
             ),
         ]
 

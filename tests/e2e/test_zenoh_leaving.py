@@ -9,17 +9,7 @@ from streamer.uprotocol.message import UMessage, publish
 from tests.independent.zenoh import is_matched
 from tests.listeners import RecordingListener
 from tests.waiting import until
-from tests.zenoh_peers import (
-    TOPIC,
-    RawSubscriber,
-    free_endpoint,
-    now_ms,
-    put,
-    raw_peer,
-    running,
-    until_matched,
-    until_up,
-)
+from tests.zenoh_peers import TOPIC, RawSubscriber, free_endpoint, now_ms, put, raw_peer, running, until_matched, until_up
 
 MANY = 3000
 

@@ -194,10 +194,7 @@ async def test_a_node_that_another_one_names_is_not_connected_to(mode: str, hub_
     """The stranger listens, and connects to whom it hears of, but only the hub knows it."""
     hub, stranger, ours = free_endpoint(), free_endpoint(), free_endpoint()
     listen: dict[str, Any] = {} if mode == "client" else {"listen": [ours]}
-    with (
-        raw_peer(mode=hub_mode, listen=[hub]),
-        raw_peer(listen=[stranger], connect=[hub]) as other,
-    ):
+    with raw_peer(mode=hub_mode, listen=[hub]), raw_peer(listen=[stranger], connect=[hub]) as other:
         async with running(mode=mode, connect=[hub], **listen) as transport:
             await until_up(transport)
             with raw_peer(listen=[free_endpoint()], connect=[hub]) as witness:  # gossip reaches it, and so is through
@@ -219,10 +216,7 @@ async def test_a_mesh_is_what_connect_names() -> None:
     """Three that all name each other: each hears both others, and nobody was introduced."""
     ours, second, third = free_endpoint(), free_endpoint(), free_endpoint()
     off: dict[str, Any] = {"scouting__gossip__enabled": False}
-    with (
-        raw_peer(listen=[second], **off) as two,
-        raw_peer(listen=[third], connect=[second], **off) as three,
-    ):
+    with raw_peer(listen=[second], **off) as two, raw_peer(listen=[third], connect=[second], **off) as three:
         async with running(listen=[ours], connect=[second, third]) as transport:
             inbox = RecordingListener()
             await transport.register_listener(TOPIC, None, inbox)

@@ -34,9 +34,7 @@ def order(harness: RouterHarness, text: bytes = b"", sink: UUri = VEHICLE_APP, *
     return harness.notify(text, sink=sink, source=ORDERS, **options)
 
 
-async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_written_for_all_left(
-    tmp_path: Path,
-) -> None:
+async def test_a_message_with_two_destinations_is_acknowledged_when_it_is_written_for_all_left(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "j.db", max_bytes=16_000, endpoints=NETWORKS, routes=BOTH) as run:
         run.hold("cloud")
         run.hold("phone")

@@ -95,11 +95,7 @@ async def test_a_queue_may_be_larger_than_memory(tmp_path: Path) -> None:
             run.harness.router.custody.payloads.spilled,
             run.harness.router.custody.payloads.in_memory,
             run.journal.rows_written,
-        ) == (
-            0,
-            0,
-            100,
-        )
+        ) == (0, 0, 100)
 
 
 @pytest.mark.parametrize("damaged", [{0}, {0, 1, 2}, {5, 39}, set(range(40))])

@@ -31,9 +31,7 @@ ANYTHING = ["//*/FFFFFFFF/FF/FFFF", "//veh1/A/FF/FFFF", "//fleet/FFFFFFFF/FF/FFF
 addresses = st.builds(UUri, st.sampled_from(NAMES), st.sampled_from([0xA, 0xB]), st.just(1), st.sampled_from(RESOURCES))
 classes = st.sampled_from(["CS0", "CS2", "CS6"])
 rules = st.one_of(
-    st.fixed_dictionaries(
-        {"allow": st.fixed_dictionaries({"from": st.sampled_from(ANYTHING), "max_priority": classes})},
-    ),
+    st.fixed_dictionaries({"allow": st.fixed_dictionaries({"from": st.sampled_from(ANYTHING), "max_priority": classes})}),
     st.fixed_dictionaries({"deny": st.fixed_dictionaries({"to": st.sampled_from(ANYTHING)})}),
 )
 sections = st.fixed_dictionaries(

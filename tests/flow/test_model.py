@@ -329,7 +329,7 @@ def test_backlog_of_two_routes_keeps_its_order_on_both(steps: list[str]) -> None
             {"from": "vehicle", "to": "cloud", "publish": [EVERY_TOPIC], "queue": {"messages": 2}},
             {"from": "vehicle", "to": "phone", "publish": [EVERY_TOPIC], "queue": {"messages": 3}},
             {"from": "cloud", "to": "vehicle"},
-        ],
+        ]
     )
     asyncio.run(_held_back_for_two_routes(RouterHarness(config), steps))
 

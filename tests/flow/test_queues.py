@@ -146,10 +146,7 @@ async def test_backpressure_loses_nothing_and_keeps_the_bound() -> None:
 
 async def test_backpressure_on_one_route_does_not_hold_up_another() -> None:
     config = three_networks(
-        routes=[
-            {"from": "vehicle", "to": "cloud", "queue": {"messages": 1}},
-            {"from": "vehicle", "to": "phone"},
-        ],
+        routes=[{"from": "vehicle", "to": "cloud", "queue": {"messages": 1}}, {"from": "vehicle", "to": "phone"}]
     )
     async with RouterHarness(config) as harness:
         harness.transports["cloud"].is_withholding = True

@@ -61,10 +61,7 @@ async def test_a_fleet_that_comes_back_after_an_outage_does_not_flood_its_cloud(
 
 async def test_a_route_at_its_rate_holds_up_no_other_route_to_the_same_endpoint() -> None:
     config = three_networks(
-        routes=[
-            {"from": "phone", "to": "vehicle", "rate": {"messages": 1}},
-            {"from": "cloud", "to": "vehicle"},
-        ]
+        routes=[{"from": "phone", "to": "vehicle", "rate": {"messages": 1}}, {"from": "cloud", "to": "vehicle"}]
     )
     async with RouterHarness(config) as harness:
         phone = [harness.notify(b"", VEHICLE_APP, UUri("phone1", 1, 1, 0x8000)) for _ in range(50)]

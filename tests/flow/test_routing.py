@@ -55,9 +55,7 @@ async def test_notification_request_and_response_cross_both_ways() -> None:
 
 
 async def test_exact_authority_wins_over_wildcard() -> None:
-    config = three_networks(
-        routes=[{"from": "vehicle", "to": "cloud"}, {"from": "vehicle", "to": "phone"}],
-    )
+    config = three_networks(routes=[{"from": "vehicle", "to": "cloud"}, {"from": "vehicle", "to": "phone"}])
     async with RouterHarness(config) as harness:
         message = harness.notify(sink=UUri("phone1", 1, 1, 0))
         harness.arrive("vehicle", message)
@@ -70,7 +68,7 @@ async def test_publish_goes_over_every_route_whose_pattern_matches() -> None:
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "vehicle", "to": "phone", "publish": [str(SPEED)]},
-        ],
+        ]
     )
     async with RouterHarness(config) as harness:
         speed = harness.speed()
@@ -84,7 +82,7 @@ async def test_source_is_acknowledged_only_after_every_destination_confirmed() -
         routes=[
             {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
             {"from": "vehicle", "to": "phone", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
-        ],
+        ]
     )
     async with RouterHarness(config) as harness:
         harness.transports["phone"].is_withholding = True
@@ -97,12 +95,7 @@ async def test_source_is_acknowledged_only_after_every_destination_confirmed() -
 async def test_publish_is_addressed_where_the_network_wants_an_authority() -> None:
     config = configuration(
         routes=[
-            {
-                "from": "vehicle",
-                "to": "cloud",
-                "publish": ["//veh1/FFFFFFFF/FF/FFFF"],
-                "publish_to": ["cloud", "backup"],
-            },
+            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"], "publish_to": ["cloud", "backup"]},
             {"from": "cloud", "to": "vehicle"},
         ]
     )

@@ -120,18 +120,7 @@ def test_only_the_exact_words_of_a_rule_take_it_away() -> None:
 
 
 def test_rules_are_listed_in_the_order_in_which_they_came() -> None:
-    rules = [
-        PauseRule(
-            UUri(
-                "veh1",
-                1,
-                1,
-                0x8000 + number % 7,
-            ),
-            None if number < 7 else CLOUD_APP,
-        )
-        for number in range(14)
-    ]
+    rules = [PauseRule(UUri("veh1", 1, 1, 0x8000 + number % 7), None if number < 7 else CLOUD_APP) for number in range(14)]
     pause_rules = PauseRules(rules)
     pause_rules.remove(rules[3])
     pause_rules.add(rules[3])

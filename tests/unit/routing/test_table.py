@@ -69,10 +69,7 @@ def test_a_route_has_its_patterns_and_its_own_queue_policy() -> None:
 
 
 def test_a_publish_is_addressed_to_the_far_endpoint_or_to_those_that_the_route_names() -> None:
-    routes = [
-        {"from": "cloud", "to": "vehicle"},
-        {"from": "vehicle", "to": "cloud", "publish_to": ["fleet"]},
-    ]
+    routes = [{"from": "cloud", "to": "vehicle"}, {"from": "vehicle", "to": "cloud", "publish_to": ["fleet"]}]
     assert [route.publish_to for route in table(configuration(routes=routes)).routes] == [("veh1", "veh2"), ("fleet",)]
 
 
@@ -138,11 +135,7 @@ def test_a_network_connects_devices_if_a_publish_needs_an_address_there_unless_t
 
 def test_devices_on_other_networks_are_local_by_name() -> None:
     assert local_authorities(configuration(), ("phone",)) == ("veh1", "veh2")
-    assert local_authorities(configuration({"phone": {"authorities": ["veh1", "phone1"]}}), ()) == (
-        "veh1",
-        "veh2",
-        "phone1",
-    )
+    assert local_authorities(configuration({"phone": {"authorities": ["veh1", "phone1"]}}), ()) == ("veh1", "veh2", "phone1")
 
 
 def test_the_configuration_may_list_the_local_devices() -> None:

@@ -45,7 +45,7 @@ OLD: dict[str, Any] = {
             "vehicle": {"rules": [{"deny": {"types": ["request"]}}, {"allow": {"max_priority": "CS4"}}]},
             "cloud": {"identities": {"backend-7f": ["fleet"]}, "rules": [{"allow": {"to": "//veh1/FFFFFFFF/FF/FFFF"}}]},
             "phone": {"rules": [{"allow": {}}]},
-        },
+        }
     },
     "journal": {"path": "/var/lib/streamer/journal.db"},
     "metrics": {"listen": "127.0.0.1:9464"},
@@ -224,10 +224,7 @@ PLANTED = {
     "bounds of a queue": Planted(
         lambda raw: raw.update(queue_policy={"queue": {"messages": 50, "on_full": "reject"}}),
         {"settings"},
-        [
-            "queue_policy.queue.messages: 50 instead of 10000",
-            "on_full: reject instead of backpressure",
-        ],
+        ["queue_policy.queue.messages: 50 instead of 10000", "on_full: reject instead of backpressure"],
     ),
     "journal": Planted(
         lambda raw: raw["journal"].update(max_bytes="2GiB"), {"settings"}, ["journal.max_bytes: changed; restart to use it"]
@@ -560,13 +557,7 @@ def test_without_a_gate_of_its_own_everything_that_can_lose_or_expose_fails(two:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        PLANTED["log"].change,
-        PLANTED["traces"].change,
-        renamed,
-        lambda raw: raw["routes"][1].update(name="down"),
-    ],
+    "change", [PLANTED["log"].change, PLANTED["traces"].change, renamed, lambda raw: raw["routes"][1].update(name="down")]
 )
 def test_a_gate_passes_logs_traces_and_names(two: Files, change: Change) -> None:
     two.change(change)

@@ -176,10 +176,7 @@ def test_addresses_that_fit_the_type_are_all_that_a_message_needs(
     ("arguments", "told"),
     [
         (["--source", SPEED, "--type", "notification"], "a notification needs --sink"),
-        (
-            ["--source", SPEED, "--type", "publish", "--from", "moon"],
-            "no endpoint 'moon'; there are vehicle, cloud, phone",
-        ),
+        (["--source", SPEED, "--type", "publish", "--from", "moon"], "no endpoint 'moon'; there are vehicle, cloud, phone"),
         (["--source", "/A8000/2/8A50", "--type", "publish"], LOCAL_SOURCE),
         (["--source", "/A8000/2/8A50", "--type", "publish", "--from", "cloud"], LOCAL_SOURCE),
     ],

@@ -60,9 +60,7 @@ def test_where_it_is_ignored_it_stays_so() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_a_plain_display_ends_although_the_interrupt_came_during_a_reading(
-    dropped: list[type[BaseException]],
-) -> None:
+def test_a_plain_display_ends_although_the_interrupt_came_during_a_reading(dropped: list[type[BaseException]]) -> None:
     class Interrupted(Gateway):
         def read(self) -> None:
             if not dropped:

@@ -103,11 +103,7 @@ def test_expectations_hold(tested: Harness) -> None:
             "denied: rules[1]",
             ["denied: expected rules[1]", "found    permissions.endpoints.cloud.rules[0] denies it (PERMISSION_DENIED)"],
         ),
-        (
-            f"type: publish, source: {SPEED}",
-            "identity: me",
-            ["identity: expected me", "found    identities do not matter"],
-        ),
+        (f"type: publish, source: {SPEED}", "identity: me", ["identity: expected me", "found    identities do not matter"]),
         (
             f"type: publish, source: {SPEED}, from: moon",
             "routes: x",

@@ -13,14 +13,7 @@ from streamer.tools.running import DaemonAddress, NotAskedError
 from streamer.tools.top import Gateway
 from tests.unit.tools.commands import answering, response, status_of
 
-PAIR = {
-    "role": "active",
-    "epoch": 3,
-    "protected": True,
-    "alike": True,
-    "link": {"up": True, "problem": ""},
-    "problem": "",
-}
+PAIR = {"role": "active", "epoch": 3, "protected": True, "alike": True, "link": {"up": True, "problem": ""}, "problem": ""}
 FLOW = {
     "route": "up",
     "endpoint": "cloud",

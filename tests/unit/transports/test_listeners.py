@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, Received, TransportEvents, UListener
 from streamer.transports.errors import Unwanted
-from streamer.transports.listeners import (
-    Filter,
-    ListenerRegistry,
-    PullBuffer,
-    describe,
-    filter_matches,
-)
+from streamer.transports.listeners import Filter, ListenerRegistry, PullBuffer, describe, filter_matches
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import (

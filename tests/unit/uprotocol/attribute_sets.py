@@ -1,10 +1,6 @@
 """Attributes of each type of message."""
 
-from streamer.uprotocol.message import (
-    Attributes,
-    UMessageType,
-    UPriority,
-)
+from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.unit.uprotocol.strategies import START_MS

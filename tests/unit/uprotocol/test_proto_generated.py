@@ -112,12 +112,7 @@ def test_enum_numbers_are_the_contract(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "prefix"),
-    [
-        (UMessageType, "UMESSAGE_TYPE_"),
-        (UPriority, "UPRIORITY_"),
-        (UPayloadFormat, "UPAYLOAD_FORMAT_"),
-        (UCode, ""),
-    ],
+    [(UMessageType, "UMESSAGE_TYPE_"), (UPriority, "UPRIORITY_"), (UPayloadFormat, "UPAYLOAD_FORMAT_"), (UCode, "")],
 )
 def test_our_enums_have_the_same_names_and_numbers(ours: type[Enum], prefix: str) -> None:
     assert [prefix + value.name for value in ours] == ENUMS[ours.__name__].split()
@@ -168,17 +163,7 @@ def test_responses_of_our_services_say_nothing_of_failures(service: Any) -> None
 def test_dead_letter_fields_are_what_readers_rely_on() -> None:
     assert {number: name for number, (_, name, _) in described(ustreamer.DeadLetter.DESCRIPTOR).items()} == dict(
         enumerate(
-            [
-                "message",
-                "status",
-                "route",
-                "endpoint",
-                "attempts",
-                "first_time",
-                "last_time",
-                "streamer",
-                "payload_bytes",
-            ],
+            ["message", "status", "route", "endpoint", "attempts", "first_time", "last_time", "streamer", "payload_bytes"],
             start=1,
         )
     )

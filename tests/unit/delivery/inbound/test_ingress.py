@@ -11,13 +11,7 @@ from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import UMessage, notification, publish
 from streamer.uprotocol.uri import UUri
 from tests.clock import START_MS
-from tests.unit.delivery.inbound.ingress_harness import (
-    AUTHORITIES,
-    CLOUD_APP,
-    EVERY_TOPIC,
-    IngressHarness,
-    acknowledgements,
-)
+from tests.unit.delivery.inbound.ingress_harness import AUTHORITIES, CLOUD_APP, EVERY_TOPIC, IngressHarness, acknowledgements
 from tests.unit.delivery.messages import message, queue_policy, topic
 
 

@@ -208,9 +208,7 @@ async def begin_to_drain(harness: RouterHarness) -> "asyncio.Task[int]":
     return draining
 
 
-async def test_with_a_journal_what_was_sent_is_waited_for_until_the_network_says_that_it_has_arrived(
-    tmp_path: Path,
-) -> None:
+async def test_with_a_journal_what_was_sent_is_waited_for_until_the_network_says_that_it_has_arrived(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10) as run:
         harness, vehicle = run.harness, run.harness.transports["vehicle"]
         vehicle.arrived_s = harness.clock.s - 1

@@ -127,11 +127,7 @@ def test_error_response_turns_the_request_around(code: UCode) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [
-        publish(NOW_MS, TOPIC),
-        notification(NOW_MS, TOPIC, APP),
-        response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)),
-    ],
+    [publish(NOW_MS, TOPIC), notification(NOW_MS, TOPIC, APP), response(NOW_MS, request(NOW_MS, APP, METHOD, 1000))],
 )
 def test_only_requests_are_answered(message: UMessage) -> None:
     assert error_response(story(message)) is None

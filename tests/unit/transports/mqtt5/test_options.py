@@ -191,8 +191,7 @@ def test_a_whole_number_of_seconds_and_a_path_as_text_are_what_they_say() -> Non
 
 
 @pytest.mark.parametrize(
-    ("key", "most"),
-    [("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)],
+    ("key", "most"), [("receive_maximum", 65_535), ("keep_alive_s", 65_535), ("session_expiry_s", 2**32 - 1)]
 )
 def test_the_largest_value_is_used_as_it_is(key: str, most: int) -> None:
     context = TransportContext("cloud", "gateway")

@@ -176,11 +176,7 @@ def test_publish_for_any_authority_goes_to_the_topic_of_the_star() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "structure"),
-    [
-        (PUBLISH, "off-vehicle"),
-        (replace(REQUEST, sink=None), "in-vehicle"),
-    ],
+    ("attributes", "structure"), [(PUBLISH, "off-vehicle"), (replace(REQUEST, sink=None), "in-vehicle")]
 )
 def test_what_cannot_be_addressed_says_so(attributes: Attributes, structure: wire.Structure) -> None:
     with pytest.raises(ValueError, match="sink"):

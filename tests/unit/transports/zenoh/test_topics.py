@@ -220,9 +220,7 @@ def run(steps: list[tuple[str, int]], filters: list[Filter]) -> Network:
 
 @pytest.mark.usefixtures("few_have_their_own")
 @given(st.lists(STEPS, max_size=60))
-def test_a_message_of_a_topic_that_stays_open_comes_once_whatever_else_comes_and_goes(
-    steps: list[tuple[str, int]],
-) -> None:
+def test_a_message_of_a_topic_that_stays_open_comes_once_whatever_else_comes_and_goes(steps: list[tuple[str, int]]) -> None:
     network = run(steps, TOPICS)
     came = [message.id for message in network.harness.listener.messages]
     assert len(came) == len(set(came))

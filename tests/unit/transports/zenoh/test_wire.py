@@ -274,8 +274,7 @@ REQUEST = Attributes(
 
 
 @pytest.mark.parametrize(
-    "carried",
-    [{}, {"reqid": new_id(1)}, {"token": "t" * 200}, {"token": "é", "traceparent": "00-1-2-01"}],
+    "carried", [{}, {"reqid": new_id(1)}, {"token": "t" * 200}, {"token": "é", "traceparent": "00-1-2-01"}]
 )
 @pytest.mark.parametrize("payload", [None, b"", b"x" * 300])
 def test_the_size_of_a_sample_is_that_of_its_payload_and_its_attachment(
