@@ -1,7 +1,7 @@
 """Takes a feature out of the tree in the working directory, a copy: ``python -m tests.without NAME``; see ``make without``.
 
-Its folder, its lines in the list, its entries in pyproject.toml and its tests go, and every other file of tests that imports
-one of these, directly or not: they are printed. A file of the program that imports it stays, so the copy does not pass.
+Its folder, its lines in the lists, its entries in pyproject.toml and its tests go; so does every other file of tests that
+imports one of these, directly or not: they are printed. A file of the program that imports it stays: the copy does not pass.
 """
 
 import re
@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import grimp
+
+LISTS = "streamer.features.every", "tests.flow.witnesses"
+"""The modules that list what features bring. `every` has their records."""
 
 
 def taken(name: str) -> set[str]:
@@ -20,7 +23,7 @@ def taken(name: str) -> set[str]:
     ahead = list(found)
     while ahead:
         for importer in graph.find_modules_that_directly_import(ahead.pop()) - found:
-            if importer.startswith("tests."):
+            if importer.startswith("tests.") and importer not in LISTS:
                 found.add(importer)
                 ahead.append(importer)
     return found
@@ -34,11 +37,12 @@ def without(pattern: str, path: Path) -> None:
 if __name__ == "__main__":
     feature = sys.argv[1]
     modules = taken(feature)
-    record = rf"from streamer\.features\.{feature}\.feature import (\w+)"
-    listed = Path("streamer/features/every.py")
-    if (kind := re.search(record, listed.read_text())) is None:
-        sys.exit(f"{feature}: not in {listed}")
-    without(rf"{record}|    {kind[1]},", listed)
+    brings = rf"from \S+\.features\.{feature}\.\w+ import (\w+)"
+    for listed in (Path(*module.split(".")).with_suffix(".py") for module in LISTS):
+        kinds = re.findall(brings, listed.read_text())
+        if not kinds and listed.stem == "every":
+            sys.exit(f"{feature}: not in {listed}")
+        without("|".join([brings, *(f"    {kind}," for kind in kinds)]), listed)
     without(rf' *"streamer\.features\.{feature}[\w.]*",', Path("pyproject.toml"))
     for module in modules:
         Path(*module.split(".")).with_suffix(".py").unlink(missing_ok=True)

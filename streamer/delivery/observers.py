@@ -34,8 +34,8 @@ class OutcomeObserver:
         """
         return b""
 
-    def confirmed(self, lane: Lane, records: bytes | bytearray, now_s: float) -> None:
-        """Observe that sent messages of a lane count as delivered; ``records`` are those that `sent` has returned."""
+    def confirmed(self, lane: Lane, records: bytes | bytearray, count: int, now_s: float) -> None:
+        """Observe that ``count`` sent messages of a lane are delivered; ``records`` are those that `sent` has returned."""
 
     def never_confirmed(
         self, lane: Lane, records: bytes | bytearray, count: int, failure: Failure, now_s: float, now_ms: int

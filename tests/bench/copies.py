@@ -8,14 +8,11 @@ memory transports. Both take turns, and the best round of each counts: whatever 
 
 import argparse
 import asyncio
-import gc
 import json
-import time
 
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.uuid import new_id
+from tests.bench.in_memory import arrivals, inject, spent_us
 from tests.flow.harness import SPEED, RouterHarness, configuration
 
 MESSAGES = 2000
@@ -26,23 +23,17 @@ ROUNDS = 9
 async def cost_us(authorities: int, messages: int) -> float:
     """The processor time of one copy, from the arrival of its message until it is confirmed."""
     config = configuration(routes=[{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}])
-    async with RouterHarness(config, addressed=("cloud",), is_traced=False) as harness:
+    async with RouterHarness(config, addressed=("cloud",), is_observed=False) as harness:
         interested = dict.fromkeys((f"cloud{number}" for number in range(authorities)), EVERY_MESSAGE)
         harness.router.set_interest(SPEED, interested, "bench")
         await asyncio.sleep(0)
         await harness.router.listening.catch_up()
         like = harness.speed(b"x" * 256)
         harness.transports["vehicle"].inject(MemoryReceived(like))
-        made = [MemoryReceived(UMessage(new_id(harness.clock.ms), like.attributes, like.payload)) for _ in range(messages)]
-        gc.collect()
-        gc.disable()
-        began_s = time.process_time()
-        for start in range(0, messages, BATCH):
-            harness.transports["vehicle"].inject(*made[start : start + BATCH])
-        spent_s = time.process_time() - began_s
-        gc.enable()
+        made = arrivals(harness, [like], messages)
+        copy_us = spent_us(lambda: inject(harness, made, batch=BATCH), messages * authorities)
         assert len(harness.transports["cloud"].sent) == (messages + 1) * authorities
-        return spent_s / messages / authorities * 1e6
+        return copy_us
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def from_zenoh(messages: list[UMessage], flows: Flows) -> Callable[[], list[UMes
 
 async def measure() -> None:
     encoder = Encoder("off-vehicle", GATEWAY)
-    async with RouterHarness(is_traced=False) as harness:
+    async with RouterHarness(is_observed=False) as harness:
         down = Attributes(UMessageType.REQUEST, CLOUD_APP, CLIMATE, UPriority.CS4, ttl=60_000)
         up = Attributes(UMessageType.REQUEST, VEHICLE_APP, CLOUD_METHOD, UPriority.CS4, ttl=60_000)
         best: dict[tuple[str, str], float] = {}

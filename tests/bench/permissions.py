@@ -8,8 +8,6 @@ round of each counts, because whatever else runs on the machine only adds.
 
 import argparse
 import asyncio
-import gc
-import time
 from typing import Any
 
 from streamer.config.permissions import TYPES
@@ -17,10 +15,10 @@ from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage, UMessageType, notification, request
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
+from tests.bench.in_memory import inject, spent_us
 from tests.flow.harness import RouterHarness, configuration
 
 FLOWS = 16
-BATCH = 64
 
 
 def rules(count: int) -> list[dict[str, Any]]:
@@ -68,23 +66,16 @@ def new_flows(harness: RouterHarness, count: int) -> list[UMessage]:
 async def cost_us(count: int, number_of_rules: int, is_new: bool) -> float:
     """Processor time of one message from its arrival until it is confirmed."""
     changes = {"permissions": section(number_of_rules)} if number_of_rules else {}
-    async with RouterHarness(configuration(**changes), is_traced=False) as harness:
+    async with RouterHarness(configuration(**changes), is_observed=False) as harness:
         make = new_flows if is_new else old_flows
         transport = harness.transports["cloud"]
         transport.inject(*map(MemoryReceived, old_flows(harness, FLOWS)))
-        messages = make(harness, count)
-        batches = [list(map(MemoryReceived, messages[start : start + BATCH])) for start in range(0, count, BATCH)]
-        gc.collect()
-        gc.disable()
-        began_s = time.process_time()
-        for batch in batches:
-            transport.inject(*batch)
-        spent_s = time.process_time() - began_s
-        gc.enable()
+        made = list(map(MemoryReceived, make(harness, count)))
+        message_us = spent_us(lambda: inject(harness, made, "cloud"), count)
         sent = harness.transports["vehicle"].sent
         assert len(sent) == count + FLOWS, f"{len(sent)} of {count + FLOWS} arrived"
         assert {m.attributes.type for m in sent} <= {UMessageType.REQUEST, UMessageType.NOTIFICATION}
-        return spent_s / count * 1e6
+        return message_us
 
 
 async def measure(number_of_rules: int, count: int, rounds: int) -> None:

@@ -9,42 +9,18 @@ import argparse
 import asyncio
 import gc
 import json
-import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 
 from streamer.config.models import Config
-from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import UMessage, notification
+from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import new_id
 from tests.bench import permissions
+from tests.bench.in_memory import arrivals, inject, spent_us
 from tests.flow.harness import GATEWAY, RouterHarness, configuration
 
 MESSAGES = 20_000
-BATCH = 64
 FLOWS = 100
 ROUNDS = 3
-
-
-def spent_us(what: Callable[[], None], messages: int) -> float:
-    """The processor time of one message."""
-    gc.collect()
-    began_s = time.process_time()
-    what()
-    return (time.process_time() - began_s) / messages * 1e6
-
-
-def messages(harness: RouterHarness, likes: Sequence[UMessage], count: int) -> list[MemoryReceived]:
-    made = []
-    for number in range(count):
-        like = likes[number % len(likes)]
-        made.append(MemoryReceived(UMessage(new_id(harness.clock.ms), like.attributes, like.payload)))
-    return made
-
-
-def inject(harness: RouterHarness, batch: Sequence[MemoryReceived]) -> None:
-    for start in range(0, len(batch), BATCH):
-        harness.transports["vehicle"].inject(*batch[start : start + BATCH])
 
 
 async def endpoints(count: int) -> dict[str, float]:
@@ -60,12 +36,12 @@ async def endpoints(count: int) -> dict[str, float]:
             "routes": [{"from": "vehicle", "to": name} for name in names],
         }
     )
-    async with RouterHarness(config, is_traced=False) as harness:
+    async with RouterHarness(config, is_observed=False) as harness:
         likes = [
             notification(harness.clock.ms, UUri("veh1", 1, 1, 0x8001), UUri(name, 1, 1, 0), b"x" * 256) for name in names
         ]
-        inject(harness, messages(harness, likes, 2 * count))
-        to_one, to_all = messages(harness, likes[:1], MESSAGES), messages(harness, likes, MESSAGES)
+        inject(harness, arrivals(harness, likes, 2 * count))
+        to_one, to_all = arrivals(harness, likes[:1], MESSAGES), arrivals(harness, likes, MESSAGES)
         one_us = spent_us(lambda: inject(harness, to_one), MESSAGES)
         return {"to one of them": one_us, "to all in turn": spent_us(lambda: inject(harness, to_all), MESSAGES)}
 
@@ -74,13 +50,13 @@ async def waiting(count: int) -> dict[str, float]:
     """Messages come while so many wait for an absent network. Then all are sent."""
     queue = {"messages": 2_000_000, "bytes": "8GiB"}
     config = configuration(queue_policy={"queue": queue}, remember={"ids": 4_000_000})
-    async with RouterHarness(config, is_traced=False) as harness:
+    async with RouterHarness(config, is_observed=False) as harness:
         likes = [harness.speed(b"x" * 64, UUri("veh1", 1 + number, 1, 0x8001)) for number in range(FLOWS)]
-        inject(harness, messages(harness, likes, FLOWS))
+        inject(harness, arrivals(harness, likes, FLOWS))
         cloud = harness.transports["cloud"]
         cloud.lose_link()
-        inject(harness, messages(harness, likes, count))
-        batch = messages(harness, likes, MESSAGES)
+        inject(harness, arrivals(harness, likes, count))
+        batch = arrivals(harness, likes, MESSAGES)
         taken_us = spent_us(lambda: inject(harness, batch), MESSAGES)
         sent_us = spent_us(cloud.restore_link, count + MESSAGES)
         assert len(cloud.sent) == FLOWS + count + MESSAGES, len(cloud.sent)

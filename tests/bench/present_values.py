@@ -6,18 +6,14 @@ Then (``--crossings 5``) whole runs between real networks at full load, with eve
 
 import argparse
 import asyncio
-import gc
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.uuid import new_id
 from tests.bench.figures import quotients, spread
 from tests.bench.forms import NAMES, Child, say, streamers
+from tests.bench.in_memory import arrivals, inject, spent_us
 from tests.bench.run import DIRECTIONS, measure
 from tests.flow.harness import RouterHarness, configuration
 
@@ -29,26 +25,18 @@ KEYS: dict[str, Mapping[str, Any]] = {
 }
 FLOWS = 16
 MESSAGES = 20_000
-BATCH = 64
 ROUNDS = 10
 
 
 async def cost_us(key: str) -> float:
     """CPU time of one message in the router, from its arrival until it is confirmed."""
     config = configuration(**KEYS[key])
-    async with RouterHarness(config, is_traced=False) as harness:
+    async with RouterHarness(config, is_observed=False) as harness:
         likes = [harness.speed(b"x" * 256, UUri("veh1", 1 + number, 1, 0x8001)) for number in range(FLOWS)]
-        made = [UMessage(new_id(harness.clock.ms), likes[n % FLOWS].attributes, b"x" * 256) for n in range(MESSAGES)]
-        batches = [list(map(MemoryReceived, made[start : start + BATCH])) for start in range(0, MESSAGES, BATCH)]
-        gc.collect()
-        gc.disable()
-        began_s = time.process_time()
-        for batch in batches:
-            harness.transports["vehicle"].inject(*batch)
-        spent_s = time.process_time() - began_s
-        gc.enable()
+        made = arrivals(harness, likes, MESSAGES)
+        message_us = spent_us(lambda: inject(harness, made), MESSAGES)
         assert len(harness.sent("cloud")) == MESSAGES
-        return spent_s / MESSAGES * 1e6
+        return message_us
 
 
 def in_router() -> dict[str, float]:

@@ -8,18 +8,13 @@ machine only adds. Prints as well by how much the memory of the process has grow
 
 import argparse
 import asyncio
-import gc
 import resource
-import time
 
 from streamer.features.tap.tap import Tap, TapFilter
-from streamer.transports.memory import MemoryReceived
-from streamer.uprotocol.message import UMessage
-from streamer.uprotocol.uuid import new_id
+from tests.bench.in_memory import BATCH, arrivals, inject, spent_us
 from tests.flow.harness import RouterHarness
 
 MESSAGES = 20_000
-BATCH = 64
 TURN = 30  # batches between two turns of a reader: at 20 000 messages/s a tenth of a second
 PAYLOAD = b"x" * 1000
 
@@ -38,20 +33,18 @@ def taps() -> dict[str, tuple[Tap | None, bool]]:
 
 async def cost_us(tap: Tap | None, is_read: bool) -> float:
     """The processor time of one message, from its arrival until it is confirmed."""
-    async with RouterHarness(is_traced=False) as harness:
+    async with RouterHarness(is_observed=False) as harness:
         harness.router.replace_observer(None, tap)
         like = harness.speed(PAYLOAD)
-        made = [MemoryReceived(UMessage(new_id(harness.clock.ms), like.attributes, PAYLOAD)) for _ in range(MESSAGES)]
-        gc.collect()
-        gc.disable()
-        began_s = time.process_time()
-        for number, start in enumerate(range(0, MESSAGES, BATCH)):
-            harness.transports["vehicle"].inject(*made[start : start + BATCH])
-            if is_read and tap is not None and number % TURN == 0:
-                tap.take()
-        spent_s = time.process_time() - began_s
-        gc.enable()
-        return spent_s / MESSAGES * 1e6
+        made = arrivals(harness, [like], MESSAGES)
+
+        def turns() -> None:
+            for start in range(0, MESSAGES, TURN * BATCH):
+                inject(harness, made[start : start + TURN * BATCH])
+                if is_read and tap is not None:
+                    tap.take()
+
+        return spent_us(turns, MESSAGES)
 
 
 def main() -> None:

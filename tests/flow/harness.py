@@ -1,22 +1,16 @@
 """A router on memory transports, with a clock that the test advances."""
 
 import itertools
-import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.router import Additions, Router
 from streamer.features.every import built
 from streamer.features.record import additions_of
-from streamer.features.tap.tap import SENT, Tap, TapFilter
-from streamer.features.traces.record import DTYPE, OUTCOMES, Buffer, to_columns
-from streamer.features.traces.recorder import Recorder
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState, Refused, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
@@ -26,6 +20,8 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
 from tests.constants import with_constants
+from tests.flow.ledger import Counted, Ledger, Witness
+from tests.flow.witnesses import WITNESSES
 
 GATEWAY = "gateway.veh1"
 DEAD_LETTERS = UUri(GATEWAY, 4, 1, 0x8001)
@@ -38,6 +34,8 @@ CLOUD_METHOD = UUri("cloud", 0xC0, 1, 9)
 ORDERS = UUri("cloud", 0xC0, 1, 0x9000)
 
 _buses = itertools.count()
+
+_Witness = TypeVar("_Witness", bound=Witness)
 
 
 def configuration(**changes: Any) -> Config:
@@ -91,11 +89,11 @@ class RouterHarness:
         unconfirmed_s: float = 0,
         journal: Journal | None = None,
         clock: FakeClock | None = None,
-        is_traced: bool = True,
-        is_tapped: bool = True,
+        is_observed: bool = True,
+        witnesses: Sequence[type[Witness]] = WITNESSES,
         additions: Additions = Additions(),  # noqa: B008  # immutable
     ) -> None:
-        """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh."""
+        """``unconfirmed_s``: nobody confirms on the vehicle's network, as with Zenoh. ``is_observed``: count outcomes."""
         self.config = config or configuration()
         self.clock = clock or FakeClock()
         self.due: list[Callable[[], None]] = []  # flushes that the router has asked for, with a journal
@@ -106,9 +104,10 @@ class RouterHarness:
             )
             for name in self.config.endpoints
         }
-        self._buffers: list[Buffer] = []
-        self.traced: Counter[tuple[str, str, str, str, str]] = Counter()
-        self.recorder = Recorder(dict.fromkeys(self.config.endpoints, "memory"), self._take_traces, self._offset_us)
+        self.ledger = Ledger()
+        self.ended: Counted = Counter()  # outcomes of routes that were removed, and may begin at 0 again
+        self._witnesses = [kind(self.clock, self.config.endpoints) for kind in witnesses if is_observed]
+        observers = (self.ledger, *(each.observer for each in self._witnesses)) if is_observed else ()
         self.features = built(self.config, self.clock)
         additions = additions.plus(additions_of(self.features))
         self.router = Router(
@@ -118,14 +117,9 @@ class RouterHarness:
             random=lambda: 0.5,
             later=lambda after_s, call: None if journal is None else self.due.append(call),
             journal=journal,
-            additions=additions._replace(observers=(*additions.observers, self.recorder) if is_traced else ()),
+            additions=additions._replace(observers=(*additions.observers, *observers) if is_observed else ()),
         )
         self.router.custody.late_flush_s = 0
-        self._tap = Tap(TapFilter(), sys.maxsize, with_payload=False, max_bytes=sys.maxsize)
-        self.tapped: Counter[tuple[str, str, str, str, str]] = Counter()
-        self._is_tapped = is_traced and is_tapped
-        if self._is_tapped:
-            self.router.replace_observer(None, self._tap)
 
     def other_transport(self, name: str, **options: Any) -> MemoryTransport:
         """A transport for the next reload. What has left through an earlier one of that name stays in ``sent``."""
@@ -195,56 +189,32 @@ class RouterHarness:
         return sum(account.queued for account in self.router.accounts() if account.name == route)
 
     def check_books(self) -> None:
-        """In = outcomes + queued, for every route, at any time. Every outcome has a trace record, every delivery a message.
+        """In = outcomes + queued, for every route, at any time. Every outcome is observed, every delivery has a message.
 
-        The account of a route that was removed is gone, its records are not.
+        The account of a route that was removed is gone, what the ledger counted is not.
         """
-        self.recorder.hand_on()
+        ledger = self.ledger.counted
+        for witness in self._witnesses:
+            witness.check(ledger)
         for endpoint in self.router.endpoint_accounts():
             assert endpoint.stats.balances, (endpoint.name, endpoint.stats.packets, endpoint.stats.received)
-        counted: Counter[tuple[str, str, str, str, str]] = Counter()
+        counted: Counted = Counter()
         for account in self.router.accounts():
             assert account.stats.accepted == account.stats.settled + account.queued, account
             for (outcome, code), number in account.stats.outcomes.items():
                 counted[account.name, account.source, account.target, outcome.value, code.name] += number
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
-        assert {key: number for key, number in self.traced.items() if key[:3] in names} == counted
-        self._check_tap(counted, names)
+        assert {key: number for key, number in (ledger - self.ended).items() if key[:3] in names} == counted
         delivered: Counter[str] = Counter()
-        for (_, _, egress, result, _), number in self.traced.items():
+        for (_, _, egress, result, _), number in ledger.items():
             delivered[egress] += number if result == "delivered" else 0
         for name, transport in self.transports.items():
             if not transport.unconfirmed_s:  # else a message may leave more often than it is delivered
                 assert delivered[name] == len(transport.sent), name
 
-    def _offset_us(self) -> int:
-        return round(self.clock.ms * 1000 - self.clock.s * 1e6)
-
-    def traces(self) -> list[dict[str, object]]:
-        """Every trace record so far, in the order of the outcomes."""
-        self.recorder.hand_on()
-        return [row for buffer in self._buffers for row in to_columns(buffer, 0).to_pylist()]
-
-    def _check_tap(self, counted: Counter[tuple[str, str, str, str, str]], names: set[tuple[str, str, str]]) -> None:
-        """Every outcome was shown once: as delivered or as sent; what could not be read later was shown as sent."""
-        if not self._is_tapped:
-            return
-        for each in self._tap.take():
-            self.tapped[each.route, each.ingress, each.egress, each.outcome, each.code.name] += 1
-        for key, number in counted.items():
-            shown = self.tapped[key]
-            sent = self.tapped[(*key[:3], SENT, "OK")]
-            is_settled_later = key[3] in ("delivered", "unconfirmed") or key[4] == "DATA_LOSS"
-            assert shown <= number <= shown + (sent if is_settled_later else 0), (key, number, shown, sent)
-        assert {key for key in self.tapped if key[:3] in names and key[3] != SENT} <= counted.keys()
-
-    def _take_traces(self, buffer: Buffer) -> bool:
-        self._buffers.append(buffer)
-        rows = np.frombuffer(buffer.packed, DTYPE)
-        for flow, outcome, code in zip(rows["flow"].tolist(), rows["outcome"].tolist(), rows["code"].tolist(), strict=True):
-            of = buffer.flows[flow]
-            self.traced[of.route, of.ingress, of.egress, OUTCOMES[outcome].value, UCode(code).name] += 1
-        return True
+    def witness(self, kind: type[_Witness]) -> _Witness:
+        """The witness of a class."""
+        return next(each for each in self._witnesses if isinstance(each, kind))
 
     def speed(self, payload: bytes = b"", source: UUri = SPEED, **options: Any) -> UMessage:
         return publish(self.clock.ms, source, payload, Options(**options))

@@ -14,8 +14,10 @@ from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, VEHICLE_APP, RouterHa
 
 async def test_ids_are_bounded_in_number_and_memory_however_many_come() -> None:
     ids = 500
-    untraced = RouterHarness(configuration(remember={"ids": ids, "seconds": 600}), is_traced=False)  # no buffer of traces
-    async with untraced as harness:
+    unobserved = RouterHarness(
+        configuration(remember={"ids": ids, "seconds": 600}), is_observed=False
+    )  # no buffer of traces
+    async with unobserved as harness:
         sent = harness.transports["cloud"].sent
         base = harness.speed()
 

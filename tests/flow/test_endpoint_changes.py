@@ -217,9 +217,7 @@ async def test_an_endpoint_can_come_back_after_it_was_removed() -> None:
         assert len(harness.sent("phone")) == 2
 
 
-async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_the_journal(
-    tmp_path: Path,
-) -> None:
+async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_the_journal(tmp_path: Path) -> None:
     async with journaled_run(tmp_path / "journal.db", unconfirmed_s=10, routes=BOTH_WAYS) as run:
         harness = run.harness
         harness.arrive("cloud", *orders(harness, 3))
@@ -233,11 +231,10 @@ async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_
             | {"endpoints": {"cloud": {"transport": "memory", "authorities": ["*"]}}, "routes": []}
             | {"shutdown": {"drain_s": 0}}
         )
-        traced = harness.traced.copy()
+        counted = harness.ledger.counted.copy()
         await Reload(harness.router, only_cloud).run()
         await run.flush()
-        harness.recorder.hand_on()
-        new = harness.traced - traced
+        new = harness.ledger.counted - counted
         assert {key[3]: number for key, number in new.items() if key[2] == "vehicle"} == {"unconfirmed": 5}
         assert run.letters == []
         assert not list(run.journal.rows())

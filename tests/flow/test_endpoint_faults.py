@@ -201,10 +201,9 @@ async def test_what_is_packed_and_cannot_be_read_now_is_waited_for_unless_the_da
             harness.router.is_draining = True
         else:
             monkeypatch.setattr(run.journal, "segment_body", read)
-        traced = harness.traced.copy()
+        traced = harness.ledger.counted.copy()
         await asyncio.wait_for(reloading, 10)
-        harness.recorder.hand_on()
-        ended = [key[3] for key in harness.traced - traced if key[2] == "vehicle"]
+        ended = [key[3] for key in harness.ledger.counted - traced if key[2] == "vehicle"]
         assert ended == ([] if has_to_stop else ["unconfirmed"])
 
 

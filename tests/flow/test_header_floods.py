@@ -68,12 +68,8 @@ def flood(harness: RouterHarness, **changes: Any) -> list[UMessage]:
 
 
 async def test_tokens_traceparents_and_request_ids_are_no_part_of_a_flow(work: Work) -> None:
-    async with RouterHarness(is_traced=False) as harness:
-        batch = flood(
-            harness,
-            token=lambda n: f"token {n}",
-            traceparent=lambda n: f"00-{n + 1:032x}-{n + 1:016x}-01",
-        )
+    async with RouterHarness(is_observed=False) as harness:
+        batch = flood(harness, token=lambda n: f"token {n}", traceparent=lambda n: f"00-{n + 1:032x}-{n + 1:016x}-01")
         work.compared = 0
         harness.transports["cloud"].inject(*map(MemoryReceived, batch))
         assert [message.attributes.token for message in harness.transports["vehicle"].sent] == [
@@ -86,7 +82,7 @@ async def test_tokens_traceparents_and_request_ids_are_no_part_of_a_flow(work: W
 
 async def test_flow_stays_known_whatever_a_stranger_varies(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_ENTRIES", 50)
-    async with RouterHarness(is_traced=False) as harness:
+    async with RouterHarness(is_observed=False) as harness:
         for n, hostile in enumerate(flood(harness, ttl=lambda n: 60_000 + n, permission_level=lambda n: n)):
             harness.transports["cloud"].inject(MemoryReceived(hostile))
             harness.transports["cloud"].inject(MemoryReceived(harness.ask(payload=str(n).encode())))

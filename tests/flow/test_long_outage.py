@@ -11,6 +11,7 @@ import pytest
 from streamer.uprotocol.uri import UUri
 from tests.flow.harness import RouterHarness, configuration
 from tests.flow.pausing import UP
+from tests.flow.witnesses import WITNESSES
 
 TOPICS = [UUri("veh1", 0x100 + number, 1, 0x8001) for number in range(100)]
 KEEPING = TOPICS[:50]
@@ -27,7 +28,7 @@ async def sent_after(seconds: int, topics: list[dict[str, Any]]) -> tuple[dict[U
     """
     room = {"messages": 100 * seconds, "bytes": "4GiB", "stalled_factor": 0}
     policy = {"queue_policy": {"queue": room, "topics": topics}, "remember": {"ids": 200 * seconds + 20_000}}
-    async with RouterHarness(configuration(**policy), is_tapped=seconds < 1000) as harness:
+    async with RouterHarness(configuration(**policy), witnesses=WITNESSES if seconds < 1000 else ()) as harness:
 
         def publish(begin_s: int, end_s: int) -> None:
             made = [harness.speed(b"%d" % second, topic) for second in range(begin_s, end_s) for topic in TOPICS]

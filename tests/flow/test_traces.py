@@ -14,10 +14,15 @@ from streamer.uprotocol.status import UCode
 from tests.clock import START_MS
 from tests.flow.harness import CLIMATE, CLOUD_APP, ORDERS, SPEED, VEHICLE_APP, RouterHarness, three_networks
 from tests.flow.journaled_run import journaled_run
+from tests.unit.features.traces.witness import TraceWitness
 
 START = datetime.fromtimestamp(START_MS / 1000, UTC)
 UNCONFIRMED_S = 10
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def traces(harness: RouterHarness) -> list[dict[str, object]]:
+    return harness.witness(TraceWitness).rows()
 
 
 def told(row: dict[str, object], *names: str) -> tuple[object, ...]:
@@ -35,9 +40,9 @@ async def test_times_from_entry_to_the_last_send_and_to_the_confirmation() -> No
         cloud.is_withholding = True
         cloud.restore_link()
         harness.pass_time(500)
-        assert harness.traces() == []
+        assert traces(harness) == []
         cloud.release_withheld()
-        (row,) = harness.traces()
+        (row,) = traces(harness)
     assert row["ts"] == START + timedelta(milliseconds=40)
     assert row["msg_ts"] == START
     assert told(row, "age_us", "queue_wait_us", "latency_us") == (40_000, 3_000_000, 3_500_000)
@@ -51,10 +56,10 @@ async def test_a_message_with_two_destinations_gives_two_records_and_one_with_no
     routes = [{"from": "vehicle", "to": to, "publish": [str(SPEED)]} for to in ("cloud", "phone")]
     async with RouterHarness(three_networks(routes=routes)) as harness:
         harness.arrive("vehicle", harness.speed())
-        assert sorted(str(row["egress"]) for row in harness.traces()) == ["cloud", "phone"]
+        assert sorted(str(row["egress"]) for row in traces(harness)) == ["cloud", "phone"]
     async with RouterHarness() as harness:
         harness.arrive("vehicle", harness.notify(sink=VEHICLE_APP))
-        (row,) = harness.traces()
+        (row,) = traces(harness)
     assert told(row, "route", "ingress", "egress", "outcome") == (NO_ROUTE, "vehicle", None, "local")
 
 
@@ -67,7 +72,7 @@ async def test_refusals_are_retries() -> None:
         harness.arrive("vehicle", harness.notify())
         for _ in range(10):
             harness.pass_time(1000)
-        (row,) = harness.traces()
+        (row,) = traces(harness)
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", refusals, False)
 
 
@@ -76,7 +81,7 @@ async def test_a_permanent_refusal_is_traced_and_its_dead_letter_is_a_message_of
         harness.transports["cloud"].refuse = lambda message: PermanentError(UCode.PERMISSION_DENIED, "never")
         message = harness.notify()
         harness.arrive("vehicle", message)
-        refused, letter = harness.traces()
+        refused, letter = traces(harness)
     assert told(refused, "msg_id", "outcome", "ucode") == (message.id, "dead_lettered", "PERMISSION_DENIED")
     assert told(letter, "route", "ingress", "egress", "outcome") == ("dead-letter/vehicle", None, "vehicle", "delivered")
     assert letter["src_resource_id"] == 0x8001
@@ -91,7 +96,7 @@ async def test_messages_unconfirmed_when_the_link_was_lost_are_marked_as_redeliv
         cloud.is_withholding = False
         cloud.restore_link()
         harness.pass_time(100)
-        (row,) = harness.traces()
+        (row,) = traces(harness)
     assert told(row, "outcome", "retries", "redelivered") == ("delivered", 0, True)
 
 
@@ -100,7 +105,7 @@ async def test_a_copy_is_traced_beside_the_first() -> None:
         message = harness.notify()
         harness.arrive("vehicle", message)
         harness.arrive("vehicle", message)
-        first, copy = harness.traces()
+        first, copy = traces(harness)
     assert told(first, "route", "outcome") == ("vehicle-cloud", "delivered")
     assert told(copy, "route", "outcome", "msg_id") == (NO_ROUTE, "duplicate", message.id)
 
@@ -111,7 +116,7 @@ async def test_a_request_that_expires_and_its_error_response() -> None:
         request = harness.ask(ttl=1000)
         harness.arrive("cloud", request)
         harness.pass_time(1100)
-        rows = {str(row["route"]): row for row in harness.traces()}
+        rows = {str(row["route"]): row for row in traces(harness)}
     expired, answer = rows["cloud-vehicle"], rows["rpc-error/cloud"]
     assert told(expired, "msg_type", "outcome", "ucode") == ("request", "expired", "DEADLINE_EXCEEDED")
     assert expired["queue_wait_us"] is None
@@ -123,9 +128,9 @@ async def test_unconfirmed_message_is_traced_when_it_counts_as_delivered_with_th
         harness.arrive("cloud", harness.notify(sink=VEHICLE_APP, source=ORDERS))
         harness.router.custody.flush()
         harness.pass_time(UNCONFIRMED_S * 1000 - 100)
-        assert harness.traces() == []
+        assert traces(harness) == []
         harness.pass_time(200)
-        (row,) = harness.traces()
+        (row,) = traces(harness)
     assert told(row, "outcome", "latency_us", "redelivered", "ts") == ("delivered", 0, False, START)
 
 
@@ -140,7 +145,7 @@ async def test_redelivered_message_is_traced_once() -> None:
         vehicle.set_presence(ORDERS, VEHICLE_APP, Presence.PRESENT)
         harness.router.custody.flush()
         harness.pass_time(UNCONFIRMED_S * 1000 + 50)
-        rows = harness.traces()
+        rows = traces(harness)
         assert len(harness.sent("vehicle")) == 6
     assert [row["msg_id"] for row in rows] == [message.id for message in messages]
     assert {told(row, "outcome", "redelivered", "ts", "latency_us") for row in rows} == {
@@ -155,12 +160,12 @@ async def test_message_from_the_journal_keeps_the_time_when_it_came_in(tmp_path:
         message = first.harness.notify(sink=VEHICLE_APP, source=ORDERS)
         first.harness.arrive("cloud", message)
         await first.flush()
-        assert first.harness.traces() == []
+        assert traces(first.harness) == []
         clock = first.harness.clock
     clock.ms += 60_000
     clock.s = 5.0  # the machine was started again
     async with journaled_run(path, clock=clock) as second:
-        (row,) = second.harness.traces()
+        (row,) = traces(second.harness)
     assert told(row, "msg_id", "outcome", "redelivered", "ts", "latency_us") == (
         message.id,
         "delivered",
@@ -186,7 +191,7 @@ async def test_a_response_names_its_request() -> None:
             ),
         )
         harness.arrive("vehicle", answer)
-        asked, answered = harness.traces()
+        asked, answered = traces(harness)
     assert told(asked, "msg_type", "msg_id", "req_id") == ("request", request.id, None)
     assert told(answered, "msg_type", "msg_id", "req_id") == ("response", answer.id, request.id)
 
@@ -202,10 +207,10 @@ async def test_a_reload_writes_the_traces_somewhere_else_from_the_next_outcome_o
             return True
 
         other = Recorder({}, take, lambda: 0)
-        harness.router.replace_observer(harness.recorder, other)
-        before = len(harness.traces())
+        harness.router.replace_observer(harness.witness(TraceWitness).observer, other)
+        before = len(traces(harness))
         harness.router.custody.flush()
         harness.clock.advance(11_000)
         harness.router.tick()
         other.hand_on()
-        assert (sum(buffer.records for buffer in taken), len(harness.traces())) == (1, before)
+        assert (sum(buffer.records for buffer in taken), len(traces(harness))) == (1, before)

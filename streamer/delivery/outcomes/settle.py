@@ -105,7 +105,7 @@ class Settler:
         """Settle unconfirmed messages of a lane as delivered."""
         lane.queue.stats.count(Outcome.DELIVERED, number=summary.count)
         for observer in self._observers:
-            observer.confirmed(lane, summary.records, self._clock.monotonic_s())
+            observer.confirmed(lane, summary.records, summary.count, self._clock.monotonic_s())
 
     def end_unconfirmed(self, lane: Lane, summary: LaneSummary) -> None:
         """Settle unconfirmed messages of a lane that nothing can confirm any more."""

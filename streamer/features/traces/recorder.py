@@ -117,7 +117,7 @@ class Recorder(OutcomeObserver):
         """Pack the record of a delivery that was sent to a network that does not confirm it, and return it."""
         return _pack(delivery, now_s, 0, _DELIVERED, 0)
 
-    def confirmed(self, lane: Lane, records: bytes | bytearray, now_s: float) -> None:
+    def confirmed(self, lane: Lane, records: bytes | bytearray, count: int, now_s: float) -> None:
         """Record messages of a lane that count as delivered now."""
         for start in range(0, len(records), _BYTES):
             piece = bytearray(records[start : start + _BYTES])
@@ -139,7 +139,7 @@ class Recorder(OutcomeObserver):
         rows[: len(known)] = known
         rows["outcome"] = OUTCOME_NUMBERS[failure.outcome]
         rows["code"] = failure.code
-        self.confirmed(lane, rows.tobytes(), now_s)
+        self.confirmed(lane, rows.tobytes(), count, now_s)
 
     # -- handing over
 

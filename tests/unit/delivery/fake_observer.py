@@ -32,7 +32,7 @@ class FakeObserver(OutcomeObserver):
     def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
         return delivery.message.id
 
-    def confirmed(self, lane: Lane, records: bytes | bytearray, now_s: float) -> None:
+    def confirmed(self, lane: Lane, records: bytes | bytearray, count: int, now_s: float) -> None:
         self.records += [(Outcome.DELIVERED, uuid) for uuid in ids_in(records)]
 
     def never_confirmed(

@@ -226,12 +226,15 @@ def test_a_message_that_is_a_row_and_in_a_batch_is_recovered_once(path: Path) ->
         assert harness.queue.unconfirmed == 0
 
 
-def test_a_batch_that_cannot_be_read_is_counted_and_goes(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("endpoint", ["cloud", "formerly"])
+def test_a_batch_that_cannot_be_read_is_counted_and_goes_wherever_it_was_sent(
+    endpoint: str, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with earlier(path) as process:
-        write(process, Batch(segments=[Segment(process.journal.number(), "cloud", b"\xff")]))
+        write(process, Batch(segments=[Segment(process.journal.number(), endpoint, b"\xff")]))
     with later(path) as harness:
         assert harness.run() == Recovered(unreadable=1)
-        assert "batch_unreadable endpoint=cloud number=" in caplog.text
+        assert f"batch_unreadable endpoint={endpoint} number=" in caplog.text
         harness.held.write()
         assert harness.held.in_file("segments") == []
 
@@ -260,18 +263,6 @@ def test_messages_in_batches_whose_endpoint_is_gone_become_dead_letters_once(pat
         assert harness.held.in_file("segments") == []
         assert numbers[0] not in harness.held.in_file("rows")
         assert set(harness.held.in_file("letters", "id")) == {each.id for each in sent}
-
-
-def test_a_batch_that_cannot_be_read_and_whose_endpoint_is_gone_is_counted_and_goes(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with earlier(path) as process:
-        write(process, Batch(segments=[Segment(process.journal.number(), "formerly", b"\xff")]))
-    with later(path) as harness:
-        assert harness.run() == Recovered(unreadable=1)
-        assert "batch_unreadable endpoint=formerly number=" in caplog.text
-        harness.held.write()
-        assert harness.held.in_file("segments") == []
 
 
 # when the journal cannot be read in the middle

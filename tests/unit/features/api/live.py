@@ -29,7 +29,7 @@ class LiveHarness:
         self._token_file = folder / "token"
         self.write_token(TOKEN)
         self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
-        self.flow = RouterHarness(self.config, is_tapped=False)
+        self.flow = RouterHarness(self.config, witnesses=())
         self.tap = one_of(self.flow.features, TapFeature)
         self.live = LivePages(self.flow.router, lambda: self.config)
         self.port = free_port()
@@ -49,7 +49,7 @@ class LiveHarness:
     @property
     def has_reader(self) -> bool:
         """Whether a reader of a page observes the router."""
-        return self.flow.router.observers != [self.flow.recorder]
+        return self.flow.router.observers != [self.flow.ledger]
 
     def write_token(self, token: str) -> None:
         self._token_file.write_text(token)

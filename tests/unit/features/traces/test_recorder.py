@@ -103,7 +103,7 @@ def test_unconfirmed_messages_are_recorded_once_they_count_as_delivered(harness:
     lane = deliveries[0].lane
     packed = b"".join(harness.recorder.sent(each, 1.0, NOW_MS) for each in deliveries)
     harness.recorder.delivered([delivery(queue, ue_id=9)], 2.0, NOW_MS)
-    harness.recorder.confirmed(lane, packed, 3.0)
+    harness.recorder.confirmed(lane, packed, 3, 3.0)
     rows = harness.rows()
     assert [(row["src_ue_id"], row["latency_us"]) for row in rows] == [(9, 2_000_000), *[(5, 1_000_000)] * 3]
     assert [row["msg_id"] for row in rows[1:]] == [each.message.id for each in deliveries]
@@ -112,7 +112,8 @@ def test_unconfirmed_messages_are_recorded_once_they_count_as_delivered(harness:
 def test_more_than_a_buffer_counts_as_delivered_at_once(harness: RecorderHarness, queue: RouteQueue) -> None:
     one = delivery(queue)
     harness.recorder.delivered([one] * 7, 1.0, NOW_MS)
-    harness.recorder.confirmed(one.lane, harness.recorder.sent(one, 1.0, NOW_MS) * (2 * MAX_RECORDS + 5), 1.0)
+    more = 2 * MAX_RECORDS + 5
+    harness.recorder.confirmed(one.lane, harness.recorder.sent(one, 1.0, NOW_MS) * more, more, 1.0)
     rows = harness.rows()
     assert [row["seq"] for row in rows] == list(range(2 * MAX_RECORDS + 12))
 
