@@ -6,30 +6,26 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from streamer import __version__, systemd
 from streamer.clock import Clock, SystemClock
 from streamer.config.load import ConfigError, Problem, load
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
-from streamer.config.shown import cohort, fingerprint
-from streamer.config.stores import TraceConfig
+from streamer.config.shown import fingerprint
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.lifecycle.departure import Drain, stop_all, take_arrivals
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.delivery.router import TICK_S, Router
-from streamer.features.api.metrics import Exposition, MakeFamilies
 from streamer.features.api.port import AdminPort, PortFiles
 from streamer.features.api.readiness import summary, unready
 from streamer.features.api.status_message import StatusView
 from streamer.features.every import built
 from streamer.features.host.host import ServiceHost, entities, state_file
-from streamer.features.otel.pushing import Pushing
 from streamer.features.record import Feature, Judge, StreamerParts, additions_of, first
 from streamer.files import Files
 from streamer.journal.batches import LetterBounds
@@ -47,9 +43,6 @@ from streamer.uprotocol.form import FORM
 from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
-
-if TYPE_CHECKING:
-    from streamer.features.traces.tracing import Tracing
 
 logger = logging.getLogger("ustreamer.daemon")
 
@@ -88,7 +81,7 @@ class Daemon:
         self.features: Sequence[Feature] = built(config, self._clock)
         self._own_nodes = OwnNodes(first(feature.nodes_key for feature in self.features), config.authority)
         self.transports, problems = self._built(config, config.endpoints)
-        problems += self._unprepared(self.transports)
+        problems += self._unprepared(config, self.transports)
         if problems:
             raise self._unusable(problems)
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config, self.features))
@@ -98,15 +91,12 @@ class Daemon:
         self.journal = first([feature.join(parts) for feature in self.features])
         if self.journal is None and config.journal is not None:
             self.journal = _journal(config, Journal)
-        self._must_restart = self._is_abrupt = False
+        self.must_restart = False
+        """Whether the program has to start anew once `run` has returned: as one of a pair, on standby."""
+        self._is_abrupt = False
         self._draining: asyncio.Timeout | None = None
-        self._kinds = {name: transport.kind for name, transport in self.transports.items()}
-        self.tracing = _tracing(config, self._kinds)
         additions = additions_of(self.features)
-        if self.tracing is not None:
-            additions = additions._replace(observers=(self.tracing.recorder, *additions.observers))
         self.router = Router(config, self.transports, self._clock, journal=self.journal, additions=additions)
-        self.pushing = Pushing(config.otel, config.authority, self.router)
         self.service_host = ServiceHost(
             config,
             local_transport,
@@ -116,11 +106,9 @@ class Daemon:
             StatusView(self),
             first(feature.mirror for feature in self.features),
         )
-        families: list[MakeFamilies] = [feature.families for feature in self.features]
-        notes = [feature.notes for feature in self.features]
-        self._exposition = Exposition(self.router, self.tracing, families, notes)
-        self._admin = AdminPort(self, self._exposition)
-        self._exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
+        self._admin = AdminPort(self)
+        self.exposition = self._admin.exposition
+        self.exposition.config_used(fingerprint(config), self._clock.wall_ms() / 1000)
         self._files = Files(_FILES_S)
         self._providing: asyncio.Task[None] | None = None
         self._reload_lock = asyncio.Lock()
@@ -143,9 +131,10 @@ class Daemon:
 
         return transports, [problem for name in names if (problem := _tried(name, partial(build, name)))]
 
-    def _unprepared(self, transports: Mapping[str, UTransport]) -> list[str]:
-        """Prepare transports to start; return the problems. This reads files, which may hang."""
-        return [problem for name, each in transports.items() if (problem := _tried(name, each.prepare))]
+    def _unprepared(self, config: Config, transports: Mapping[str, UTransport]) -> list[str]:
+        """Prepare transports and features for a configuration; return the problems. This reads files, which may hang."""
+        found = [problem for name, each in transports.items() if (problem := _tried(name, each.prepare))]
+        return [*found, *(problem for feature in self.features for problem in feature.prepare(config))]
 
     def _unusable(self, problems: list[str]) -> ConfigError:
         return ConfigError([Problem(str(self._path or "the configuration"), 0, 0, "", text) for text in problems])
@@ -160,14 +149,9 @@ class Daemon:
             own_nodes=self._own_nodes,
         )
 
-    @property
-    def must_restart(self) -> bool:
-        """Whether the program has to start anew once `run` has returned: as one of a pair, on standby."""
-        return self._must_restart
-
     def stop(self) -> None:
         """Ask the daemon to drain and end for good. Another call has no effect."""
-        self._must_restart = False
+        self.must_restart = False
         self.router.is_draining = True
         self._stopping.set()
 
@@ -175,7 +159,7 @@ class Daemon:
         """Ask the daemon to end, as one of a pair. One that ends already goes on with that; only a drain ends at once."""
         if not self._stopping.is_set():
             self.stop()
-            self._must_restart = restarts
+            self.must_restart = restarts
         if not drains:
             self._is_abrupt = True
             if self._draining is not None:
@@ -184,8 +168,8 @@ class Daemon:
     async def run(self) -> int:
         """Run until asked to stop; return the number of messages that could not be delivered before the end.
 
-        Raises `ConfigError` if the transports cannot do what the routes need, `OtelError` if a package for the push is
-        missing, OSError if the admin port is taken, `FileError` for a file of a newer version or another running streamer.
+        Raises `ConfigError` if the transports cannot do what the routes need, OSError if the admin port is taken,
+        `FileError` for a file of a newer version or another running streamer.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -200,16 +184,15 @@ class Daemon:
             if self.journal is not None and not is_locked:
                 self.journal.lock()
             await self._admin.start()
-            if self.tracing is not None:
-                self.tracing.start(self._links())
-            self.pushing.start(self._exposition)
+            for feature in self.features:
+                feature.start(self)
             if self.router.standby() is not None and not await self._stand_by(reload_wanted):
                 return 0
             self.service_host.open()
             if self.journal is not None:
                 await self._open_journal(self.journal)
             if not self._stopping.is_set():
-                await self._start_router()
+                await self.router.start()
                 self._has_started = True
                 for feature in self.features:
                     feature.started()
@@ -234,6 +217,8 @@ class Daemon:
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left
+        except UStatusError as exc:  # the transports allow fewer listeners than the routes need
+            raise self._unusable([f"listeners: {exc}"]) from exc
         finally:
             await stop_all(self.transports)
             if self._is_abrupt:
@@ -242,10 +227,9 @@ class Daemon:
                 await self._close_journal(self.journal)
             await self._stop_features()
             await asyncio.to_thread(self.service_host.close)
-            if self.tracing is not None:
-                await asyncio.to_thread(self.tracing.stop)
             self._admin.close()
-            await self.pushing.stop()
+            for feature in self.features:
+                await feature.close()
             await self._admin.stop()
             self.router.settler.log.tick(is_end=True)
             write_left_out(is_end=True)
@@ -262,8 +246,6 @@ class Daemon:
         try:
             for feature in self.features:
                 await feature.stand_by(self.router, self._stopping, self._provide_token)
-        except UStatusError as exc:
-            raise self._unusable([f"listeners: {exc}"]) from exc
         finally:
             for task in tasks:
                 task.cancel()
@@ -283,12 +265,6 @@ class Daemon:
                 told = reasons
                 systemd.notify(f"STATUS={summary(self.router)}")
             await asyncio.sleep(TICK_S)
-
-    async def _start_router(self) -> None:
-        try:
-            await self.router.start()
-        except UStatusError as exc:  # the transports allow fewer listeners than the routes need
-            raise self._unusable([f"listeners: {exc}"]) from exc
 
     async def _open_journal(self, journal: Journal) -> None:
         """Open the journal and recover the messages of an earlier process. A file that cannot be used now is retried later.
@@ -390,7 +366,7 @@ class Daemon:
             if not rest_s or await self.router.custody.until_flushed(min(rest_s, interval_s or rest_s)):
                 asked_s = loop.time()
                 await asyncio.sleep(TICK_S)
-                self._exposition.observe_lag(max(0.0, loop.time() - asked_s - TICK_S))
+                self.exposition.lag.observe(max(0.0, loop.time() - asked_s - TICK_S))
             now_s = loop.time()
             if (late_s := now_s - ticked_s) > _DELAYED_S:
                 logger.warning("tick_delayed seconds=%.1f", late_s)
@@ -403,8 +379,8 @@ class Daemon:
         """Do what depends on the time, apart from the router."""
         self._admin.tick(now_s)
         write_left_out()
-        if self.tracing is not None:
-            self.tracing.recorder.tick(now_s)
+        for feature in self.features:
+            feature.tick(now_s)
         interval_s = self._watchdog_interval_s
         if interval_s is not None and now_s - self._watchdog_s >= interval_s:
             self._watchdog_s = now_s
@@ -430,7 +406,7 @@ class Daemon:
         text = f"no progress for {stalled.stall_s:g} s, with {in_flight} messages in flight"
         logger.error("endpoint_stalled endpoint=%s problem=%s consequence=%s", name, text, "its transport is built anew")
         transports, problems = self._built(self.config, [name])
-        problems += await self._files.run(partial(self._unprepared, transports))
+        problems += await self._files.run(partial(self._unprepared, self.config, transports))
         if problems:
             logger.error("rebuild_failed endpoint=%s problem=%s", name, "; ".join(problems))
             return
@@ -454,11 +430,11 @@ class Daemon:
             except Exception as exc:  # a bug: the daemon goes on
                 logger.exception("reload_failed")
                 problems = [f"the reload failed: {type(exc).__name__}; the log has its traceback"]
-        self._exposition.count_reload("refused" if problems else "ok")
+        self.exposition.count_reload("refused" if problems else "ok")
         for problem in problems:
             logger.error("reload_refused problem=%s", problem)
         if not problems:
-            self._exposition.config_used(fingerprint(self.config), self._clock.wall_ms() / 1000)
+            self.exposition.config_used(fingerprint(self.config), self._clock.wall_ms() / 1000)
             audit("reloaded", who=who, where=where, file=str(self._path), routes=len(self.config.routes))
         return problems
 
@@ -494,82 +470,54 @@ class Daemon:
 
         On standby, it starts anew with that one.
         """
-        before = self.config
-        transports, problems = self._built(config, rebuilt_endpoints(before, config))
-        try:
-            files, wrong = await self._files.run(partial(self._files_of, config, transports))
-        except OSError as exc:
-            return [*problems, f"files: {exc.strerror}"]
-        problems += wrong + await self.pushing.prepare(config.otel)
-        if problems:
-            files.close()
-            return problems
-        if not self._has_started and self.router.standby() is None:
-            files.close()
-            return [_NOT_NOW]
-        if self.router.standby() is not None:
-            files.close()
-            self.config = config
-            self._end(restarts=True, drains=False)
-            return []
-        self._kinds.update({name: transport.kind for name, transport in transports.items()})
-        try:
-            await Reload(self.router, config, transports, partial(self._allow, config, files)).run()
-        except UStatusError as exc:  # the router still has what it had
-            self._kinds.update({name: transport.kind for name, transport in self.transports.items()})
-            files.close()
-            return [f"listeners: {exc}"]
+        transports, problems = self._built(config, rebuilt_endpoints(self.config, config))
+        with contextlib.ExitStack() as unused:  # closed unless it is used
+            try:
+                files = await self._files.run(partial(self._files_of, config, transports))
+            except OSError as exc:
+                return [*problems, f"files: {exc.strerror}"]
+            if files.audit is not None:
+                unused.callback(files.audit.close)
+            if problems := problems + files.problems:
+                return problems
+            if self.router.standby() is not None:
+                self.config = config
+                self._end(restarts=True, drains=False)
+                return []
+            if not self._has_started:
+                return [_NOT_NOW]
+
+            def allow() -> None:
+                """Apply the settings of services, administration and logs at once, however long the rest takes."""
+                self.service_host.use(config)
+                self._admin.use(config, files.port)
+                if config.log != self.config.log:
+                    set_up(config.log.level, config.log.format, config.log.repeat_s, files.audit)
+                    unused.pop_all()
+                if self.journal is not None:
+                    self.journal.use(_letter_bounds(config, self.journal.max_bytes))
+
+            try:
+                await Reload(self.router, config, transports, allow).run()
+            except UStatusError as exc:  # the router still has what it had
+                return [f"listeners: {exc}"]
         self.config = config
         for name in config.endpoints.keys() - transports.keys():
             self.transports[name].set_served(_served(config, name))
-        await self.pushing.use(config.otel)
-        await self._use_traces(before.trace, config)
+        for feature in self.features:
+            await feature.reloaded()
         return []
 
-    def _links(self) -> dict[str, bool]:
-        """Whether each endpoint is up."""
-        return {name: self.transports[name].state is LinkState.UP for name in self.config.endpoints}
-
-    def _files_of(self, config: Config, transports: Mapping[str, UTransport]) -> "tuple[_ReloadFiles, list[str]]":
-        """Read and open the files of a reload, which may hang; return them, and the problems."""
-        problems = self._unprepared(transports)
+    def _files_of(self, config: Config, transports: Mapping[str, UTransport]) -> "_ReloadFiles":
+        """Read and open the files of a reload, which may hang."""
+        problems = self._unprepared(config, transports)
         port, wrong = self._admin.prepare(config)
         audit_file: AuditThread | None = None
         try:
             audit_file = open_audit_log(config.log.audit)
         except OSError as exc:
             problems.append(f"log.audit: {config.log.audit}: {exc.strerror or type(exc).__name__}")
-        return _ReloadFiles(port, audit_file), problems + wrong
-
-    def _allow(self, config: Config, files: "_ReloadFiles") -> None:
-        """Apply the settings of services, administration and logs at once, however long the rest of the reload takes."""
-        self.service_host.use(config)
-        self._admin.use(config, files.port)
-        if config.log == self.config.log:
-            files.close()
-        else:
-            set_up(config.log.level, config.log.format, config.log.repeat_s, files.audit)
-        if self.journal is not None:
-            self.journal.use(LetterBounds(*config.dead_letter.store.bounds(self.journal.max_bytes)))
-
-    async def _use_traces(self, before: TraceConfig | None, config: Config) -> None:
-        """Write the traces with other bounds, or to another path, without a gap."""
-        old = self.tracing
-        if old is not None:
-            old.configured(cohort(config))
-        if config.trace == before:
-            return
-        if old is not None and config.trace is not None and before is not None and config.trace.path == before.path:
-            old.use(config.trace)
-            return
-        self.tracing = await self._files.run(partial(_tracing, config, self._kinds))  # the first one loads pyarrow
-        if self.tracing is not None:
-            self.tracing.start(self._links())
-        recorders = [None if each is None else each.recorder for each in (old, self.tracing)]
-        self.router.replace_observer(*recorders)
-        self._exposition.use_tracing(self.tracing)
-        if old is not None:
-            await asyncio.to_thread(old.stop)
+        return _ReloadFiles(port, audit_file, problems + wrong)
 
     async def _drain_while_active(self) -> int:
         """Drain, unless the other one of a pair has taken over meanwhile: what is left is its business."""
@@ -584,7 +532,7 @@ class Daemon:
     async def _drain(self) -> int:
         # One that starts anew in this process is not stopping for systemd, which would end it.
         longest_us = f"EXTEND_TIMEOUT_USEC={int((self.config.shutdown.drain_s + CLOSING_S) * 1_000_000)}"
-        systemd.notify(*(() if self._must_restart else ("STOPPING=1", longest_us)), "STATUS=draining")
+        systemd.notify(*(() if self.must_restart else ("STOPPING=1", longest_us)), "STATUS=draining")
         drain = Drain(self.router)
         is_followed = any(feature.is_followed for feature in self.features)
         drain_s = min(self.config.shutdown.drain_s, _HAND_OVER_S) if is_followed else self.config.shutdown.drain_s
@@ -618,8 +566,8 @@ class _EndpointEvents(CountingEvents):
         extra = {"state": (f"endpoint {self._name}", state)}
         logger.info("endpoint_state endpoint=%s state=%s", self._name, state.value, extra=extra)
         router.link_changed(self._name, state)
-        if self._daemon.tracing is not None and self._name != LOCAL_ENDPOINT:
-            self._daemon.tracing.link_changed(self._name, state is LinkState.UP, reason)
+        for feature in self._daemon.features:
+            feature.link_changed(self._name, state, reason)
         self._daemon.service_host.status.health_changed()
         systemd.notify(f"STATUS={summary(router)}")
 
@@ -627,17 +575,12 @@ class _EndpointEvents(CountingEvents):
         self._daemon.router.node_changed(self._name, is_there)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReloadFiles:
-    """The files that a reload has read and opened before it was accepted."""
+class _ReloadFiles(NamedTuple):
+    """The files that a reload has read and opened before it is accepted, and the problems with them."""
 
     port: PortFiles
     audit: AuditThread | None
-
-    def close(self) -> None:
-        """Close the files that were opened, which are not needed."""
-        if self.audit is not None:
-            self.audit.close()
+    problems: list[str]
 
 
 def _tried(name: str, work: Callable[[], None]) -> str:
@@ -655,16 +598,12 @@ def _tried(name: str, work: Callable[[], None]) -> str:
 def _journal(config: Config, kind: type[Journal]) -> Journal:
     """Return the journal, not open yet."""
     assert config.journal is not None
-    bounds = LetterBounds(*config.dead_letter.store.bounds(config.journal.max_bytes))
+    bounds = _letter_bounds(config, config.journal.max_bytes)
     return kind(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
 
 
-def _tracing(config: Config, kinds: dict[str, str]) -> "Tracing | None":
-    if config.trace is None:
-        return None
-    from streamer.features.traces.tracing import Tracing  # noqa: PLC0415  # pyarrow takes memory: load it only if needed
-
-    return Tracing(config.trace, config.authority, kinds, cohort(config))
+def _letter_bounds(config: Config, max_bytes: int) -> LetterBounds:
+    return LetterBounds(*config.dead_letter.store.bounds(max_bytes))
 
 
 def _served(config: Config, endpoint: str) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ from streamer import __version__
 from streamer.config.cost import memory_hint
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
-from streamer.config.push import OtelError
 from streamer.config.tls import TlsError
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import flush_audit_log, open_audit_log, set_up
@@ -205,7 +204,7 @@ def _run(arguments: argparse.Namespace) -> int:
     must_restart = False
     try:
         must_restart = uvloop.run(_serve(config, arguments.config))
-    except* (ConfigError, TlsError, OtelError, FileError, OSError) as group:
+    except* (ConfigError, TlsError, FileError, OSError) as group:
         problems = _flat(group)
     finally:
         flush_audit_log()

@@ -155,9 +155,8 @@ def exported(tmp_path: Path) -> set[str]:
     told = list(families(pair_of(daemon.features)))
     pair_of(daemon.features)._is_standby = False  # as of one that is active
     others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]
-    exposition = Exposition(daemon.router, daemon.tracing, [lambda: told, *others])
-    exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
-    exposition.use_certificates(daemon._admin._expiry)
+    push = Push(OtelConfig(endpoint="http://localhost"), "gw", daemon.exposition.families, None, 0)
+    exposition = Exposition(daemon.router, [lambda: told, *others, push.families, daemon._admin._expiry.families])
     text = exposition.text().decode()
     return set(re.findall(r"^# TYPE (ustreamer_\w+) ", text, re.MULTILINE))
 

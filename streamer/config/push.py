@@ -18,10 +18,6 @@ _ENDPOINT = re.compile(r"https?://(?:[^\s/:?#@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1
 _APPENDED = ("/v1/metrics", "/v1/traces")
 
 
-class OtelError(ValueError):
-    """A package that the push needs is missing or too old; the text begins with the key."""
-
-
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None

@@ -8,6 +8,7 @@ from streamer.config.models import Config
 from streamer.features.check.feature import CheckFeature
 from streamer.features.judge.feature import JudgeFeature
 from streamer.features.multicast.feature import MulticastFeature
+from streamer.features.otel.feature import OtelFeature
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pause.feature import PauseFeature
 from streamer.features.record import Feature
@@ -21,6 +22,7 @@ FEATURES: tuple[type[Feature], ...] = (
     CheckFeature,
     JudgeFeature,
     TracesFeature,
+    OtelFeature,
     TapFeature,
     PauseFeature,
     MulticastFeature,

@@ -17,7 +17,7 @@ from streamer.features.host.router import RouterForServices
 from streamer.features.host.service import Service
 from streamer.features.host.state import Mirror, StateFile
 from streamer.journal.journal import Journal
-from streamer.transports.base import UTransport
+from streamer.transports.base import LinkState, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.well_known import EntityId
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # no command needs these, and they take time to load
     from aiohttp import web
     from prometheus_client.core import Metric
 
-    from streamer.features.traces.tracing import Tracing
+    from streamer.features.api.metrics import Exposition
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -40,6 +40,7 @@ class RunningStreamer(Protocol):
     """A running streamer."""
 
     router: Router
+    exposition: "Exposition"
 
     @property
     def features(self) -> "Sequence[Feature]":
@@ -48,10 +49,6 @@ class RunningStreamer(Protocol):
     @property
     def config(self) -> Config:
         """The configuration in use."""
-
-    @property
-    def tracing(self) -> "Tracing | None":
-        """The writer of the routing traces that is in use."""
 
     @property
     def started_ms(self) -> int:
@@ -139,12 +136,22 @@ class Feature:
         """Build the feature's service, and return it; None: there is none."""
         return None
 
+    def prepare(self, config: Config) -> list[str]:
+        """Load what the feature needs for a configuration, before anything is changed; return the problems. It may hang."""
+        return []
+
     def use(self, config: Config) -> None:
-        """Apply a reloaded configuration."""
+        """Apply a reloaded configuration. Links and routes change after that."""
         self.config = config
+
+    async def reloaded(self) -> None:
+        """Go on: the links and routes are those of the reloaded configuration."""
 
     def built(self, transport: UTransport) -> None:
         """Use a transport that has been built anew, and has not been started."""
+
+    def start(self, running: RunningStreamer) -> None:
+        """Start: the files are locked, and nothing has been received. The streamer may be on standby."""
 
     async def stand_by(self, router: Router, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
         """Wait until the streamer may work, or is ``stopping``. ``on_opened`` is called once its journal is open."""
@@ -155,8 +162,17 @@ class Feature:
     def started(self) -> None:
         """Go on: the router has started."""
 
+    def link_changed(self, endpoint: str, state: LinkState, reason: str) -> None:
+        """Observe another state of an endpoint's link. ``reason``: why it is not up."""
+
+    def tick(self, now_s: float) -> None:
+        """Do what is due; ``now_s`` is monotonic. On standby, too."""
+
     async def stop(self) -> None:
         """End what is left: nothing is sent any more. It may be called again."""
+
+    async def close(self) -> None:
+        """Write what is left: the journal is closed, and no outcome follows."""
 
     def pages(self, running: RunningStreamer) -> Pages:
         """Return the feature's pages of the HTTP port."""

@@ -17,7 +17,9 @@ from streamer.config.models import Config
 from streamer.config.push import OtelConfig, OtelSpansConfig
 from streamer.daemon import Daemon
 from streamer.features.otel import push
+from streamer.features.otel.feature import OtelFeature
 from streamer.features.otel.push import read_headers
+from streamer.features.record import one_of
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, publish
@@ -69,7 +71,7 @@ class Running:
         return message
 
     def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-        text = self.daemon._exposition.text().decode()
+        text = self.daemon.exposition.text().decode()
         return {
             (sample.name, frozenset(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(text)
@@ -223,7 +225,7 @@ async def test_a_stop_does_not_wait_for_a_pause_between_repetitions() -> None:
             collector.answers = [503]
             it.publish()
             await until(lambda: collector.requests == 1, "the refusal")
-            push = it.daemon.pushing._push
+            push = one_of(it.daemon.features, OtelFeature).push
             assert push is not None
             thread = push._thread
         assert not thread.is_alive()
@@ -243,7 +245,7 @@ async def test_a_collector_that_is_slow_costs_spans_and_no_message() -> None:
     async with listening(collector), running(configuration(collector.endpoint, **options)) as it:
         assert isinstance(it.cloud, MemoryTransport)
         it.publish()
-        spans = it.daemon.pushing._spans
+        spans = one_of(it.daemon.features, OtelFeature).spans
         assert spans is not None
         await until(lambda: len(spans) == 0, "the export")
         for _ in range(50):
@@ -281,7 +283,7 @@ async def test_tls_a_client_certificate_and_headers_that_change(tmp_path: Path, 
             await until(lambda: collector.headers[-1]["authorization"] == "Bearer other-secret", "the other header")
             secret.write_text("no header other-secret\n")
             await until(lambda: "expected a header" in caplog.text, "the mistake")
-            there = it.daemon._exposition.text().decode()
+            there = it.daemon.exposition.text().decode()
     assert "-secret" not in caplog.text
     assert "-secret" not in there
 
@@ -339,7 +341,9 @@ async def test_spans_that_one_collector_has_not_taken_are_for_the_one_that_a_rel
         async with running(configuration("http://127.0.0.1:1").model_copy(update={"otel": before})) as it:
             sent = [it.publish() for _ in range(600)]  # more than go at once
             await until(lambda: it.own("ustreamer_otel_exports_total", signal="spans", result="failed") >= 1, "a failure")
-            await it.daemon.pushing.use(after)
+            otel = one_of(it.daemon.features, OtelFeature)
+            otel.use(it.daemon.config.model_copy(update={"otel": after}))
+            await otel.reloaded()
             sent += [it.publish()]
             await until(lambda: len(second.spans) >= len(sent), "the spans")
             assert it.own("ustreamer_otel_dropped_spans_total") == 0

@@ -18,11 +18,12 @@ from streamer.clock import SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.daemon import Daemon
 from streamer.features.api.readiness import unready
+from streamer.features.record import Feature
 from streamer.journal import codec
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState, ListenerOptions, Received
 from streamer.transports.memory import MemoryOptions, MemoryReceived, MemoryTransport
-from streamer.uprotocol.message import notification
+from streamer.uprotocol.message import UMessage, notification
 from streamer.uprotocol.uri import UUri
 from tests import preloaded
 from tests.unit.features.api.daemon import running as in_process
@@ -71,20 +72,18 @@ async def test_daemon_that_is_told_to_stop_while_it_starts_leaves_its_links_clos
 
 
 async def test_another_bound_for_dead_letters_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(tmp_path)
-    process.systemd.close()
-    text = process.file.read_text() + f"journal: {{path: {tmp_path / 'journal.db'}}}\n"
-    process.file.write_text(text)
-    daemon = Daemon(load(process.file), process.file)
     used: list[int] = []
     monkeypatch.setattr(Journal, "use", lambda self, letters: used.append(letters.max_letters))
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    process.file.write_text(text + "dead_letter: {store: {messages: 7}}\n")
-    assert await daemon.reload("test", "here") == []
-    daemon.stop()
-    assert await running == 0
+    async with in_process(tmp_path) as served:
+        served.raw["dead_letter"] = {"store": {"messages": 7}}
+        served.write()
+        assert await served.daemon.reload("test", "here") == []
     assert used == [7]
+
+
+def notifications(number: int) -> list[UMessage]:
+    now_ms = SystemClock().wall_ms()
+    return [notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x") for _ in range(number)]
 
 
 @pytest.mark.parametrize(("is_writable", "said"), [(True, "messages=3 at_source=0"), (False, "messages=0 at_source=3")])
@@ -92,47 +91,27 @@ async def test_the_last_words_tell_what_is_in_the_journal_from_what_its_source_k
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_writable: bool, said: str
 ) -> None:
     monkeypatch.setattr("streamer.daemon._CLOSE_JOURNAL_S", 0.2)
-    process = Process(tmp_path)
-    process.systemd.close()
-    text = process.file.read_text().replace("drain_s: 3600", "drain_s: 0")
     (tmp_path / "folder").mkdir() if is_writable else (tmp_path / "folder").touch()
-    process.file.write_text(text + f"journal: {{path: {tmp_path / 'folder' / 'journal.db'}}}\n")
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
-    assert isinstance(vehicle, MemoryTransport)
-    cloud.set_state(LinkState.DOWN)
-    now_ms = SystemClock().wall_ms()
-    messages = [notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x") for _ in range(3)]
-    received = [MemoryReceived(message) for message in messages]
-    vehicle.inject(*received)
-    daemon.stop()
-    assert await running == 3
+    async with in_process(tmp_path, journal={"path": str(tmp_path / "folder" / "journal.db")}) as served:
+        served.transport("cloud").set_state(LinkState.DOWN)
+        received = [MemoryReceived(message) for message in notifications(3)]
+        served.transport("vehicle").inject(*received)
+        served.daemon.stop()
+        assert await served.task == 3
     assert f"left_in_journal {said} drain_s=0" in caplog.text
     assert [each.acknowledged for each in received] == [is_writable] * 3
 
 
 async def test_one_of_a_pair_that_is_overtaken_while_it_drains_ends_at_once(tmp_path: Path) -> None:
     """It must not go on with the broker's session, nor make dead letters of what the other one delivers."""
-    process = Process(tmp_path)
-    process.systemd.close()
-    process.file.write_text(process.file.read_text() + f"journal: {{path: {tmp_path / 'journal.db'}}}\n")
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
-    assert isinstance(vehicle, MemoryTransport)
-    assert isinstance(cloud, MemoryTransport)
-    cloud.is_withholding = True
-    vehicle.inject(
-        MemoryReceived(notification(SystemClock().wall_ms(), UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x"))
-    )
-    daemon.stop()
-    await until(lambda: daemon._draining is not None, "the drain")
-    daemon._end(restarts=True, drains=False)
-    assert await asyncio.wait_for(running, 30) == 0
-    assert not daemon._must_restart  # who was asked to stop is not started anew
+    async with in_process(tmp_path, shutdown={"drain_s": 3600}) as served:
+        served.transport("cloud").is_withholding = True
+        served.arrive("vehicle", *notifications(1))
+        served.daemon.stop()
+        await until(lambda: served.daemon._draining is not None, "the drain")
+        served.daemon._end(restarts=True, drains=False)
+        assert await asyncio.wait_for(served.task, 30) == 0
+        assert not served.daemon.must_restart  # who was asked to stop is not started anew
 
 
 @pytest.mark.parametrize("room", [10_000, 1], ids=["in lanes", "also before a full queue"])
@@ -140,31 +119,21 @@ async def test_one_of_a_pair_that_steps_back_leaves_in_its_journal_what_only_it_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """Also what has arrived within the last few milliseconds, and what arrives until the network is left."""
-    process = Process(tmp_path)
-    process.systemd.close()
-    queue = f"queue_policy: {{queue: {{messages: {room}}}}}\n"
-    process.file.write_text(process.file.read_text() + queue + f"journal: {{path: {tmp_path / 'journal.db'}}}\n")
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    vehicle, cloud = daemon.transports["vehicle"], daemon.transports["cloud"]
-    assert isinstance(vehicle, MemoryTransport)
-    assert isinstance(cloud, MemoryTransport)
-    monkeypatch.setattr(MemoryTransport, "source_retransmits", False)
-    cloud.is_withholding = True
-    now_ms = SystemClock().wall_ms()
-    messages = [notification(now_ms, UUri("veh1", 1, 1, 0x8000), UUri("far", 2, 1, 0), b"x") for _ in range(4)]
-    stop = vehicle.stop
+    async with in_process(tmp_path, queue_policy={"queue": {"messages": room}}) as served:
+        monkeypatch.setattr(MemoryTransport, "source_retransmits", False)
+        vehicle, messages = served.transport("vehicle"), notifications(4)
+        stop = vehicle.stop
 
-    async def stop_with_the_last_ones() -> None:
-        vehicle.inject(*map(Received, messages[3:]))
-        await stop()
+        async def stop_with_the_last_ones() -> None:
+            vehicle.inject(*map(Received, messages[3:]))
+            await stop()
 
-    monkeypatch.setattr(vehicle, "stop", stop_with_the_last_ones)
-    vehicle.inject(*map(Received, messages[:3]))
-    daemon._end(restarts=True, drains=False)
-    assert await running == 0
-    with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
+        monkeypatch.setattr(vehicle, "stop", stop_with_the_last_ones)
+        served.transport("cloud").is_withholding = True
+        vehicle.inject(*map(Received, messages[:3]))
+        served.daemon._end(restarts=True, drains=False)
+        assert await served.task == 0
+    with closing(sqlite3.connect(served.journal)) as file:
         written = [codec.unpack(body).id for (body,) in file.execute("SELECT body FROM rows")]
     assert sorted(written) == sorted(each.id for each in messages)
 
@@ -203,48 +172,50 @@ async def test_hangup_with_a_pipe_in_place_of_the_file_changes_nothing(daemon: P
     assert await daemon.end() == 0
 
 
-@pytest.mark.parametrize(
-    "where", ["streamer.daemon.load", "streamer.daemon.beyond_reload", "streamer.daemon.Daemon._use_traces"]
-)
+@pytest.mark.parametrize("where", ["load", "beyond_reload", "Feature.prepare", "Feature.reloaded"])
 async def test_a_reload_that_fails_as_nobody_has_foreseen_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    process = Process(tmp_path)
-    process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    with monkeypatch.context() as context:
+    async with in_process(tmp_path) as served:
+        with monkeypatch.context() as context:
 
-        def fail(*arguments: object, **named: object) -> None:
-            raise LookupError("a bug")
+            def fail(*arguments: object, **named: object) -> None:
+                raise LookupError("a bug")
 
-        context.setattr(where, fail)
-        problems = await daemon.reload("test", "here")
-    assert problems == ["the reload failed: LookupError; the log has its traceback"]
-    assert "reload_failed" in caplog.text
-    assert b'ustreamer_reloads_total{result="refused"} 1.0' in daemon._exposition.text()
-    assert await daemon.reload("test", "here") == []
-    daemon.stop()
-    assert await running == 0
+            context.setattr(f"streamer.daemon.{where}", fail)
+            problems = await served.daemon.reload("test", "here")
+        assert problems == ["the reload failed: LookupError; the log has its traceback"]
+        assert "reload_failed" in caplog.text
+        assert b'ustreamer_reloads_total{result="refused"} 1.0' in served.daemon.exposition.text()
+        assert await served.daemon.reload("test", "here") == []
+
+
+async def test_a_feature_that_cannot_do_what_a_file_wants_is_a_reason_at_a_reload_and_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with in_process(tmp_path) as served:
+        used = served.daemon.config
+        monkeypatch.setattr(Feature, "prepare", lambda feature, config: [f"drain_s: {config.shutdown.drain_s:g}"])
+        served.raw["shutdown"] = {"drain_s": 7}
+        served.write()
+        assert set(await served.daemon.reload("test", "here")) == {"drain_s: 7"}
+        assert served.daemon.config is used
+        with pytest.raises(ConfigError, match="drain_s: 7"):
+            served.build()
 
 
 async def test_a_file_system_that_hangs_costs_a_reload_its_time_and_holds_up_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(tmp_path)
-    process.systemd.close()
     monkeypatch.setattr("streamer.daemon._FILES_S", 0.1)
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    released = threading.Event()
-    monkeypatch.setattr("streamer.daemon.load", lambda *arguments, **named: released.wait())
-    for _ in range(2):  # the second one waits for the first one's thread, and begins none
-        assert await daemon.reload("test", "here") == [f"{process.file}: no answer within 0.1 s: does its file system hang?"]
-    assert [thread.name for thread in threading.enumerate()].count("files") == 1
-    daemon.stop()
-    assert await running == 0
+    async with in_process(tmp_path) as served:
+        released = threading.Event()
+        monkeypatch.setattr("streamer.daemon.load", lambda *arguments, **named: released.wait())
+        for _ in range(2):  # the second one waits for the first one's thread, and begins none
+            assert await served.daemon.reload("test", "here") == [
+                f"{served.file}: no answer within 0.1 s: does its file system hang?"
+            ]
+        assert [thread.name for thread in threading.enumerate()].count("files") == 1
     released.set()
 
 
@@ -282,22 +253,17 @@ async def test_an_audit_log_that_is_no_file_is_refused(daemon: Process, tmp_path
 async def test_a_plugin_that_fails_at_a_reload_is_a_reason_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(tmp_path)
-    process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
-    running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
-    used = daemon.config
+    async with in_process(tmp_path) as served:
+        used = served.daemon.config
 
-    def fail(self: MemoryTransport) -> None:
-        raise RuntimeError("a bug")
+        def fail(self: MemoryTransport) -> None:
+            raise RuntimeError("a bug")
 
-    monkeypatch.setattr(MemoryTransport, "prepare", fail)
-    process.file.write_text(process.file.read_text().replace("bus: cloud", "bus: other"))
-    assert await daemon.reload("test", "here") == ["endpoints.cloud: its transport failed: RuntimeError"]
-    assert daemon.config is used
-    daemon.stop()
-    assert await running == 0
+        monkeypatch.setattr(MemoryTransport, "prepare", fail)
+        served.raw["endpoints"]["cloud"]["options"]["bus"] = "other"
+        served.write()
+        assert await served.daemon.reload("test", "here") == ["endpoints.cloud: its transport failed: RuntimeError"]
+        assert served.daemon.config is used
 
 
 async def test_daemon_that_is_told_to_stop_while_it_reloads_ends_with_0(daemon: Process) -> None:

@@ -109,11 +109,10 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     told = list(families(pair_of(daemon.features)))
     pair_of(daemon.features)._is_standby = False  # as of one that is active
     others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]
-    exposition = Exposition(daemon.router, daemon.tracing, [lambda: told, *others])
-    exposition.use_push(Push(OtelConfig(endpoint="http://localhost"), "gw", exposition.families, None, 0))
+    push = Push(OtelConfig(endpoint="http://localhost"), "gw", daemon.exposition.families, None, 0)
     expiry = daemon._admin._expiry
+    exposition = Exposition(daemon.router, [lambda: told, *others, push.families, expiry.families])
     expiry.until_s["cloud", CertificateFile(CertificateRole.CLIENT, Path("/client.pem"))] = 1.0
-    exposition.use_certificates(expiry)
     for family in text_string_to_metric_families(exposition.text().decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

@@ -10,15 +10,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from streamer.features.traces.compact import batches
-from streamer.features.traces.event import EVENT_SCHEMA
-from streamer.features.traces.layout import Folders
 from streamer.tools.running import user
 from tests import preloaded
+from tests.unit.features.traces.recorded import events_below
 from tests.unit.memory_daemon import SECOND_ROUTE, Process, running
 
 pytestmark = pytest.mark.long
@@ -201,14 +198,6 @@ async def test_traces_begin_change_their_folder_and_end(daemon: Process, tmp_pat
     assert not daemon.events("trace_not_written")
 
 
-def events_below(folder: Path) -> list[tuple[str, str | None]]:
-    """Events and their endpoints in order, also those of a killed daemon, which are still in the spool."""
-    files = Folders(folder, "gateway.veh1")
-    found = [row for file in files.parquet_files() for row in pq.ParquetFile(file).read().to_pylist()]
-    found += [row for file in files.left_open() for batch in batches(file, EVENT_SCHEMA) for row in batch.to_pylist()]
-    return [(row["event"], row["endpoint"]) for row in sorted(found, key=lambda row: (row["run_ts"], row["seq"]))]
-
-
 async def test_reloads_links_and_the_end_are_in_the_events_and_a_kill_loses_none(daemon: Process, tmp_path: Path) -> None:
     plain = daemon.file.read_text()
     traced = plain + f"trace: {{path: {tmp_path}/traces}}\n"
@@ -221,10 +210,10 @@ async def test_reloads_links_and_the_end_are_in_the_events_and_a_kill_loses_none
         assert await asyncio.to_thread(daemon.reload) == 200
     begun = [("started", None), ("up", "vehicle"), ("up", "cloud")]
     reloaded = [*begun, ("configured", None), ("down", "cloud"), ("up", "cloud"), ("configured", None)]
-    await daemon.until(lambda: len(events_below(tmp_path / "traces")) >= len(reloaded))
+    await daemon.until(lambda: len(events_below(tmp_path / "traces", "gateway.veh1")) >= len(reloaded))
     daemon.signal(signal.SIGKILL)
     await daemon.end()
-    assert sorted(events_below(tmp_path / "traces"), key=str) == sorted(reloaded, key=str)
+    assert sorted(events_below(tmp_path / "traces", "gateway.veh1"), key=str) == sorted(reloaded, key=str)
     heard = daemon.told("READY=1")
     await daemon.start()
     await daemon.until(lambda: daemon.told("READY=1") > heard)
@@ -232,7 +221,7 @@ async def test_reloads_links_and_the_end_are_in_the_events_and_a_kill_loses_none
     assert await daemon.end() == 0
     again = [("started", None), ("down", "vehicle"), ("down", "cloud"), ("up", "vehicle"), ("up", "cloud")]
     ended = [("down", "vehicle"), ("down", "cloud"), ("stopped", None)]
-    found = events_below(tmp_path / "traces")
+    found = events_below(tmp_path / "traces", "gateway.veh1")
     assert sorted(found[: len(reloaded)], key=str) == sorted(reloaded, key=str)
     assert sorted(found[len(reloaded) :], key=str) == sorted([*again, *ended], key=str)
     assert found[len(reloaded)] == again[0]

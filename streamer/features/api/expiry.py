@@ -1,8 +1,10 @@
 """Until when certificates in use are valid, for the metrics. Files are read on a thread, once a minute."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from streamer.config.certificates import own_certificates
 from streamer.config.models import Config
@@ -26,6 +28,17 @@ class CertificateExpiry:
         self._due_s = 0.0
         self._reading: asyncio.Task[None] | None = None
         self.until_s: dict[tuple[str, CertificateFile], float] = {}
+
+    def families(self) -> Iterable[Metric]:
+        """Yield the metric about the certificates."""
+        family = GaugeMetricFamily(
+            "ustreamer_certificate_expiry_timestamp_seconds",
+            "When the certificates in a file expire, by endpoint; without one those of the HTTP port and for a collector.",
+            labels=("endpoint", "role", "file"),
+        )
+        for (endpoint, file), until_s in self.until_s.items():
+            family.add_metric((endpoint, file.role.value, str(file.path)), until_s)
+        yield family
 
     def tick(self, now_s: float) -> None:
         """Read the files again if that is due; ``now_s`` is monotonic."""

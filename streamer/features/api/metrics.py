@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -26,11 +26,6 @@ from streamer.delivery.stats import LATENCY_BOUNDS, EndpointAccount, Histogram, 
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import LinkState
 from streamer.uprotocol.form import FORM
-
-if TYPE_CHECKING:
-    from streamer.features.api.expiry import CertificateExpiry
-    from streamer.features.otel.push import Push
-    from streamer.features.traces.tracing import Tracing
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -44,35 +39,75 @@ _ROUTES_PER_ITERATION = 50
 """The most routes whose counters are copied in one iteration of the event loop."""
 
 
-class RouterCollector:
-    """Turns the router's accounts into metric families. `Exposition` updates the public attributes."""
+class Exposition:
+    """The content of `/metrics`."""
 
-    def __init__(
-        self,
-        router: Router,
-        tracing: "Tracing | None" = None,
-        features: Sequence[MakeFamilies] = (),
-    ) -> None:
+    def __init__(self, router: Router, features: Sequence[MakeFamilies] = ()) -> None:
         """``features`` each make metrics of one."""
         self._features = features
         self._router = router
-        self.tracing = tracing
-        self.push: Push | None = None
-        self.certificates: CertificateExpiry | None = None
         self.lag = Histogram()
-        self.reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
-        self.last_reload: ReloadResult = "ok"
-        self.config_since_s = 0.0
-        self.config_fingerprint = 0
+        """How late ticks of the event loop were."""
+        self._reloads: dict[ReloadResult, int] = {"ok": 0, "refused": 0}
+        self._last_reload: ReloadResult = "ok"
+        self._config_since_s = 0.0
+        self._config_fingerprint = 0
+        self._process = (ProcessCollector(registry=None), PlatformCollector(registry=None))
+        self._scrape: asyncio.Task[bytes] | None = None
 
-    def snapshot(self) -> Iterator[RouteAccount]:
+    async def scrape(self) -> bytes:
+        """Return all metrics in the Prometheus text format. Concurrent callers share one text."""
+        if self._scrape is None:
+            self._scrape = asyncio.create_task(self._render(), name="scrape")
+            self._scrape.add_done_callback(self._scraped)
+        return await asyncio.shield(self._scrape)
+
+    def _scraped(self, scrape: "asyncio.Task[bytes]") -> None:
+        self._scrape = None
+
+    async def families(self) -> Iterable[Metric]:
+        """Return all metrics, copied in several iterations of the event loop. Iterate once, on any thread."""
+        return self._all(await self._copied())
+
+    async def _render(self) -> bytes:
+        return await asyncio.to_thread(self._text_of, await self.families())
+
+    def _snapshot(self) -> Iterator[RouteAccount]:
         """Yield copies of the accounts of all routes. The counters of each copy balance."""
         for account in self._router.accounts():
             yield replace(account, stats=account.stats.copy())
 
-    def families(self, routes: list[RouteAccount]) -> Iterable[Metric]:
-        """Yield all families lazily: those of routes from these copies, the others with the present values."""
-        return chain(list(self._others(routes)), self._routes(routes), self._latencies(routes))
+    async def _copied(self) -> list[RouteAccount]:
+        accounts: list[RouteAccount] = []
+        each = self._snapshot()
+        while some := list(islice(each, _ROUTES_PER_ITERATION)):
+            accounts += some
+            await asyncio.sleep(0)
+        return accounts
+
+    def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format. Blocks: for callers that are not on a busy event loop."""
+        return self._text_of(self._all(list(self._snapshot())))
+
+    def _all(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
+        """Return all families lazily: those of routes from these copies, the others with the present values."""
+        of_process = (family for collector in self._process for family in collector.collect())
+        return chain(list(self._others(accounts)), self._routes(accounts), self._latencies(accounts), of_process)
+
+    def _text_of(self, families: Iterable[Metric]) -> bytes:
+        registry = CollectorRegistry()
+        registry.register(_Fixed(families))
+        return generate_latest(registry)
+
+    def count_reload(self, result: ReloadResult) -> None:
+        """Count a reload of the configuration file with its result."""
+        self._reloads[result] += 1
+        self._last_reload = result
+
+    def config_used(self, fingerprint: str, now_s: float) -> None:
+        """Expose the fingerprint (hexadecimal) of the configuration in use since ``now_s`` (Unix seconds)."""
+        self._config_fingerprint = int(fingerprint, 16)
+        self._config_since_s = now_s
 
     def _others(self, routes: list[RouteAccount]) -> Iterable[Metric]:
         router = self._router.account()
@@ -103,8 +138,6 @@ class RouterCollector:
             "How often our own wall clock was set back by a second or more.",
             self._router.set_backs,
         )
-        if self.certificates is not None:
-            yield _expiry(self.certificates)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
         build = GaugeMetricFamily(
@@ -128,30 +161,26 @@ class RouterCollector:
             )
         if self._router.journal is not None and self._router.standby() is None:  # there, the other one writes it
             yield from self._journal(self._router.journal, router)
-        if self.tracing is not None:
-            yield from self._traces(self.tracing)
         for families in self._features:
             yield from families()
-        if self.push is not None:
-            yield from self.push.families()
         reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
-        for result, number in self.reloads.items():
+        for result, number in self._reloads.items():
             reloads.add_metric((result,), number)
         yield reloads
         yield GaugeMetricFamily(
             "ustreamer_config_last_reload_successful",
             "1 if the last reload was accepted, or there was none; 0 if it was refused.",
-            self.last_reload == "ok",
+            self._last_reload == "ok",
         )
         yield GaugeMetricFamily(
             "ustreamer_config_last_reload_success_timestamp_seconds",
             "Since when the configuration is in use: the start, or the last reload that was accepted.",
-            self.config_since_s,
+            self._config_since_s,
         )
         yield GaugeMetricFamily(
             "ustreamer_config_hash",
             "A number that is the same on streamers whose configurations mean the same.",
-            self.config_fingerprint,
+            self._config_fingerprint,
         )
 
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
@@ -289,25 +318,6 @@ class RouterCollector:
                 self._router.custody.letters_dropped,
             ),
             ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", router.redriven),
-        ):
-            yield CounterMetricFamily(name, text, value)
-
-    def _traces(self, tracing: "Tracing") -> Iterable[Metric]:
-        compacted, deleted = tracing.compacted, tracing.deleted
-        yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not tracing.problem))
-        yield GaugeMetricFamily(
-            "ustreamer_trace_bytes", "Disk space of the traces, as of the last compaction.", compacted.bytes
-        )
-        for name, text, value in (
-            ("ustreamer_trace_written_records", "Trace records that are on disk.", tracing.written),
-            ("ustreamer_trace_dropped_records", "Trace records that could not be written: gaps in seq.", tracing.dropped),
-            ("ustreamer_trace_parquet_files", "Parquet files that were completed.", compacted.files),
-            ("ustreamer_trace_parquet_records", "Records in these files.", compacted.records),
-            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
-            ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
-            ("ustreamer_trace_deleted_files", "Files that were deleted because traces are bounded.", deleted.files),
-            ("ustreamer_trace_deleted_bytes", "Size of those files.", deleted.bytes),
-            ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", tracing.failures),
         ):
             yield CounterMetricFamily(name, text, value)
 
@@ -451,17 +461,6 @@ class RouterCollector:
         )
 
 
-def _expiry(certificates: "CertificateExpiry") -> Metric:
-    family = GaugeMetricFamily(
-        "ustreamer_certificate_expiry_timestamp_seconds",
-        "When the certificates in a file expire, by endpoint; without one those of the HTTP port and for a collector.",
-        labels=("endpoint", "role", "file"),
-    )
-    for (endpoint, file), until_s in certificates.until_s.items():
-        family.add_metric((endpoint, file.role.value, str(file.path)), until_s)
-    return family
-
-
 def _add(family: HistogramMetricFamily, labels: tuple[str, ...], histogram: Histogram) -> None:
     total = 0
     buckets: list[tuple[str, float]] = []
@@ -479,88 +478,3 @@ class _Fixed(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
-
-
-class Exposition:
-    """The content of `/metrics`."""
-
-    def __init__(
-        self,
-        router: Router,
-        tracing: "Tracing | None" = None,
-        features: Sequence[MakeFamilies] = (),
-        notes: Sequence[Callable[[], list[str]]] = (),
-    ) -> None:
-        """``features``: see `RouterCollector`; ``notes`` are for `/readyz`."""
-        self._collector = RouterCollector(router, tracing, features)
-        self._notes = notes
-        self._process = (ProcessCollector(registry=None), PlatformCollector(registry=None))
-        self._scrape: asyncio.Task[bytes] | None = None
-
-    async def scrape(self) -> bytes:
-        """Return all metrics in the Prometheus text format. Concurrent callers share one text."""
-        if self._scrape is None:
-            self._scrape = asyncio.create_task(self._render(), name="scrape")
-            self._scrape.add_done_callback(self._scraped)
-        return await asyncio.shield(self._scrape)
-
-    def _scraped(self, scrape: "asyncio.Task[bytes]") -> None:
-        self._scrape = None
-
-    async def families(self) -> Iterable[Metric]:
-        """Return all metrics, copied in several iterations of the event loop. Iterate once, on any thread."""
-        return self._all(await self._copied())
-
-    async def _render(self) -> bytes:
-        return await asyncio.to_thread(self._text_of, await self.families())
-
-    async def _copied(self) -> list[RouteAccount]:
-        accounts: list[RouteAccount] = []
-        each = self._collector.snapshot()
-        while some := list(islice(each, _ROUTES_PER_ITERATION)):
-            accounts += some
-            await asyncio.sleep(0)
-        return accounts
-
-    def text(self) -> bytes:
-        """Return all metrics in the Prometheus text format. Blocks: for callers that are not on a busy event loop."""
-        return self._text_of(self._all(list(self._collector.snapshot())))
-
-    def _all(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
-        of_process = (family for collector in self._process for family in collector.collect())
-        return chain(self._collector.families(accounts), of_process)
-
-    def _text_of(self, families: Iterable[Metric]) -> bytes:
-        registry = CollectorRegistry()
-        registry.register(_Fixed(families))
-        return generate_latest(registry)
-
-    def observe_lag(self, lag_s: float) -> None:
-        """Count a tick of the event loop that was late by ``lag_s`` seconds."""
-        self._collector.lag.observe(lag_s)
-
-    def use_tracing(self, tracing: "Tracing | None") -> None:
-        """Expose the numbers of this writer of traces from now on; None: there are no traces."""
-        self._collector.tracing = tracing
-
-    def use_certificates(self, certificates: "CertificateExpiry") -> None:
-        """Expose until when these certificates are valid."""
-        self._collector.certificates = certificates
-
-    def notes(self) -> list[str]:
-        """Return what the features have to say in `/readyz`."""
-        return [note for notes in self._notes for note in notes()]
-
-    def use_push(self, push: "Push | None") -> None:
-        """Expose the numbers of this push from now on."""
-        self._collector.push = push
-
-    def count_reload(self, result: ReloadResult) -> None:
-        """Count a reload of the configuration file with its result."""
-        self._collector.reloads[result] += 1
-        self._collector.last_reload = result
-
-    def config_used(self, fingerprint: str, now_s: float) -> None:
-        """Expose the fingerprint (hexadecimal) of the configuration in use since ``now_s`` (Unix seconds)."""
-        self._collector.config_fingerprint = int(fingerprint, 16)
-        self._collector.config_since_s = now_s

@@ -38,21 +38,23 @@ class PortFiles:
 class AdminPort:
     """The HTTP port, if the configuration has one. The constructor raises `TlsError` for files that cannot be used."""
 
-    def __init__(self, running: RunningStreamer, exposition: Exposition) -> None:
+    def __init__(self, running: RunningStreamer) -> None:
         config = running.config
         self._expiry = CertificateExpiry(running.router, lambda: running.config)
-        exposition.use_certificates(self._expiry)
+        families = [*(feature.families for feature in running.features), self._expiry.families]
+        self.exposition = Exposition(running.router, families)
         self._live = LivePages(running.router, lambda: running.config)
         self._server: AdminServer | None = None
         self._files = Files()
         if config.metrics is not None:
             self._server = AdminServer(
                 running.router,
-                exposition,
+                self.exposition,
                 config.metrics,
                 config.control,
                 [*pages(running), *self._live.routes(), *ConsolePages(lambda: _has_console(running.config)).routes()],
                 None if config.metrics.tls is None else PortCertificate(config.metrics.tls),
+                lambda: [note for feature in running.features for note in feature.notes()],
             )
 
     async def start(self) -> None:

@@ -1,7 +1,7 @@
 """The HTTP port: `/metrics`, `/healthz` (the event loop runs), `/readyz` (everything works), and further pages."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -54,8 +54,13 @@ class AdminServer:
         control: ControlConfig | None = None,
         pages: Iterable[web.RouteDef] = (),
         tls: PortCertificate | None = None,
+        notes: Callable[[], list[str]] = list,
     ) -> None:
-        """``control`` decides who may change something; its token file may be one that the streamer has made."""
+        """``control`` decides who may change something; its token file may be one that the streamer has made.
+
+        ``notes`` are for `/readyz`.
+        """
+        self._notes = notes
         self._pages = list(pages)
         self._options = options
         self._control = control or ControlConfig()
@@ -136,7 +141,7 @@ class AdminServer:
         answer = {
             "ready": not reasons,
             "reasons": reasons,
-            "notes": [*alone(self._router), *self._exposition.notes()],
+            "notes": [*alone(self._router), *self._notes()],
             "endpoints": [
                 {"name": account.name, "transport": account.transport, **link_of(account.link)}
                 for account in self._router.endpoint_accounts()

@@ -65,7 +65,6 @@ class StatusPages:
                 "config_fingerprint": fingerprint(running.config),
                 "console": metrics is not None and metrics.has_console,
                 "journal": await self._journal(),
-                "traces": self._traces(),
             }
             | {name: value for feature in running.features for name, value in feature.state().items()}
         )
@@ -81,18 +80,6 @@ class StatusPages:
             "bytes": journal.bytes,
             "max_bytes": journal.max_bytes,
             "dead_letters": await asyncio.to_thread(_letters, journal.path),
-        }
-
-    def _traces(self) -> dict[str, Any] | None:
-        tracing, options = self._running.tracing, self._running.config.trace
-        if tracing is None or options is None:
-            return None
-        return {
-            "path": str(options.path),
-            "problem": tracing.problem,
-            "written": tracing.written,
-            "dropped": tracing.dropped,
-            "bytes": tracing.compacted.bytes,
         }
 
     async def _endpoints(self, request: web.Request) -> web.Response:

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamer.config.stores import TraceConfig
 from streamer.features.traces.event import CONFIGURED, DOWN, STARTED, STOPPED, UP, Event
@@ -30,6 +32,7 @@ class Tracing:
     """
 
     def __init__(self, config: TraceConfig, streamer: str, transports: dict[str, str], cohort: str = "") -> None:
+        self.path = config.path
         self.folders = Folders(config.path, streamer)
         self.compacted = Compaction()
         self.failures = 0
@@ -42,6 +45,7 @@ class Tracing:
         self._ending = threading.Event()
         self._is_given_up = False
         self._is_started = False
+        self._is_active = False
         self._process: subprocess.Popen[bytes] | None = None
         self._spool = SpoolWriter(
             self.folders, _now_us(), config.rotate_s, config.file_bytes, config.max_bytes, self._due.set
@@ -70,11 +74,37 @@ class Tracing:
         """Why records are being dropped now; empty if they are not."""
         return self._spool.problem
 
-    def start(self, links: Mapping[str, bool]) -> None:
-        """Start both threads. What an earlier run has left is compacted first. ``links``: whether each endpoint is up."""
+    def families(self) -> Iterable[Metric]:
+        """Yield the metrics about the traces."""
+        compacted, deleted = self.compacted, self.deleted
+        yield GaugeMetricFamily("ustreamer_trace_up", "1 while trace records can be written.", int(not self.problem))
+        yield GaugeMetricFamily(
+            "ustreamer_trace_bytes", "Disk space of the traces, as of the last compaction.", compacted.bytes
+        )
+        for name, text, value in (
+            ("ustreamer_trace_written_records", "Trace records that are on disk.", self.written),
+            ("ustreamer_trace_dropped_records", "Trace records that could not be written: gaps in seq.", self.dropped),
+            ("ustreamer_trace_parquet_files", "Parquet files that were completed.", compacted.files),
+            ("ustreamer_trace_parquet_records", "Records in these files.", compacted.records),
+            ("ustreamer_trace_torn_files", "Spool files that ended in the middle of a batch.", compacted.torn),
+            ("ustreamer_trace_bad_files", "Spool files that could not be compacted and were set aside.", compacted.bad),
+            ("ustreamer_trace_deleted_files", "Files that were deleted because traces are bounded.", deleted.files),
+            ("ustreamer_trace_deleted_bytes", "Size of those files.", deleted.bytes),
+            ("ustreamer_trace_compaction_failures", "Compactions that failed and are repeated.", self.failures),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
+    def start(self) -> None:
+        """Start both threads. What an earlier run has left is compacted first."""
         self._is_started = True
         self._spool.start()
         self._thread.start()
+
+    def begin(self, links: Mapping[str, bool]) -> None:
+        """Write events from now on, if that has not begun. On standby links carry nothing. ``links``: whether each is up."""
+        if self._is_active:
+            return
+        self._is_active = True
         self._tell(STARTED)
         for endpoint, is_up in links.items():
             self.link_changed(endpoint, is_up, "" if is_up else STARTED)
@@ -112,7 +142,7 @@ class Tracing:
                 self._process.kill()
 
     def _tell(self, event: str, endpoint: str = "", reason: str = "") -> None:
-        if self._is_started:
+        if self._is_active:
             transport = self._transports.get(endpoint, "")
             self._spool.tell(Event(_now_us(), self._events, event, endpoint, transport, reason, self._cohort))
             self._events += 1

@@ -34,7 +34,9 @@ class Asked:
 
 
 class DaemonHarness:
-    """``file`` is its configuration, ``token`` what it has made beside the journal."""
+    """``file`` is its configuration, ``token`` what it has made beside the journal, ``task`` its run."""
+
+    task: asyncio.Task[int]
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ async def running(
 ) -> AsyncIterator[DaemonHarness]:
     """A daemon that has started; it stops at the end."""
     harness = DaemonHarness(folder, changes, tls, clock)
-    task = asyncio.create_task(harness.daemon.run())
+    harness.task = task = asyncio.create_task(harness.daemon.run())
     try:
         await until(lambda: task.done() or harness.daemon._has_started)
         if task.done():

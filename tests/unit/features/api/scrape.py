@@ -20,7 +20,7 @@ class Scrape:
     def __init__(self, harness: RouterHarness, exposition: Exposition | None = None) -> None:
         self.families = list(
             text_string_to_metric_families(
-                (exposition or Exposition(harness.router, None, [lambda: families({"subscriptions": 7})])).text().decode()
+                (exposition or Exposition(harness.router, [lambda: families({"subscriptions": 7})])).text().decode()
             )
         )
         self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}

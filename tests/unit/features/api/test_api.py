@@ -246,6 +246,6 @@ async def test_a_fault_of_a_page_is_logged_and_tells_nothing(
 async def test_the_port_may_be_off(tmp_path: Path) -> None:
     async with running(tmp_path, metrics=None) as served:
         assert isinstance(served.daemon._admin, AdminPort)
-        assert isinstance(served.daemon._exposition, Exposition)
+        assert isinstance(served.daemon.exposition, Exposition)
         assert not served.token_file.exists()
         await until(lambda: served.daemon.router is not None)

@@ -304,7 +304,7 @@ async def test_reloads_and_lag_are_exposed() -> None:
         exposition = Exposition(harness.router)
         for _ in range(2):
             exposition.count_reload("refused")
-        exposition.observe_lag(0.25)
+        exposition.lag.observe(0.25)
         scrape = Scrape(harness, exposition)
         assert scrape.sum("ustreamer_reloads_total", result="refused") == 2
         assert scrape.sum("ustreamer_reloads_total", result="ok") == 0

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from streamer.features.traces.compact import compact_spool
+from streamer.features.traces.compact import batches, compact_spool
+from streamer.features.traces.event import EVENT_SCHEMA
 from streamer.features.traces.layout import Folders
 from streamer.features.traces.record import SCHEMA, Buffer, to_columns
 from streamer.features.traces.recorder import Recorder
@@ -56,3 +58,11 @@ class Recorded:
             for each in self.buffers:
                 writer.write_batch(to_columns(each, 1))
         assert compact_spool(self.folders, 1 << 30).problems == []
+
+
+def events_below(folder: Path, streamer: str) -> list[tuple[str, str | None]]:
+    """Return events and their endpoints in order, also those of a killed daemon, which are still in the spool."""
+    files = Folders(folder, streamer)
+    found = [row for file in files.parquet_files() for row in pq.ParquetFile(file).read().to_pylist()]
+    found += [row for file in files.left_open() for batch in batches(file, EVENT_SCHEMA) for row in batch.to_pylist()]
+    return [(row["event"], row["endpoint"]) for row in sorted(found, key=lambda row: (row["run_ts"], row["seq"]))]

@@ -33,7 +33,8 @@ def tracing(path: Path) -> Tracing:
 
 def test_records_are_compacted_when_it_stops(tmp_path: Path) -> None:
     one = tracing(tmp_path)
-    one.start({})
+    one.start()
+    one.begin({})
     up = route_queue()
     one.recorder.delivered([push(up, message()) for _ in range(20)], 101.0, NOW_MS)
     one.stop()
@@ -57,7 +58,8 @@ def test_the_process_that_compacts_says_by_what_it_was_ended(
         return process
 
     one = tracing(tmp_path)
-    one.start({})
+    one.start()
+    one.begin({})
     one.recorder.delivered([push(route_queue(), message())], 101.0, NOW_MS)
     monkeypatch.setattr(subprocess, "Popen", start_and_end)
     one.stop()
@@ -75,7 +77,7 @@ def test_a_bad_file_has_a_line_in_the_log_and_nothing_beside_it(
     strange = one.folders.spool / "1-1.arrows"
     with pa.OSFile(str(strange), "wb") as file, pa.ipc.new_stream(file, pa.schema([("x", pa.int64())])) as writer:
         writer.write_table(pa.table({"x": [1, 2]}))
-    one.start({})
+    one.start()
     one.stop()
     assert (one.compacted.bad, [file.name for file in one.folders.bad()]) == (1, ["1-1.arrows.bad"])
     assert "trace_files_bad files=1 reason=1-1.arrows: Arrow" in caplog.text
@@ -92,7 +94,7 @@ def test_a_process_that_fails_has_a_line_in_the_log_and_nothing_beside_it(
 
     monkeypatch.setattr(subprocess, "Popen", start_another)
     one = tracing(tmp_path)
-    one.start({})
+    one.start()
     one.stop()
     assert "the compaction process failed: it ended with code 1: RuntimeError: no room" in caplog.text
     assert capfd.readouterr().err == ""
@@ -119,7 +121,7 @@ def test_a_compaction_that_hangs_ends_with_the_daemon_and_none_comes_after_it(
     one = tracing(tmp_path)
     one.folders.create()
     (one.folders.spool / "1-1.arrows").write_bytes(b"what an earlier run has left")
-    one.start({})
+    one.start()
     assert asked.wait(30)
     one.stop()
     stopped.set()
@@ -138,7 +140,8 @@ def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
 def test_events_stand_beside_the_records_in_files_of_their_own(tmp_path: Path) -> None:
     one = Tracing(TraceConfig(path=tmp_path), "gateway.veh1", {"vehicle": "zenoh", "cloud": "mqtt5"}, "first")
     one.link_changed("vehicle", True, "")  # before the start nothing is told: the start tells how the links are
-    one.start({"vehicle": True, "cloud": False})
+    one.start()
+    one.begin({"vehicle": True, "cloud": False})
     one.link_changed("cloud", True, "")
     up = route_queue()
     one.recorder.delivered([push(up, message())], 101.0, NOW_MS)
@@ -177,7 +180,7 @@ def test_traces_of_a_clock_that_was_years_ahead_do_not_cost_those_of_today(
     ahead.write_bytes(bytes(60_000))
     later = ahead.with_name("part-later.parquet")
     later.write_bytes(bytes(1000))
-    one.start({})
+    one.start()
     one.recorder.delivered([push(route_queue(), message())], 101.0, NOW_MS)
     one.stop()
     assert (one.compacted.records, one.deleted.files, one.compacted.ahead) == (1, 1, 1)
