@@ -487,67 +487,73 @@ class Ingress(UListener):
         """Put a message into its lanes. With a ``history``, also on routes that a copy of it has taken before."""
         legs = resolved.legs
         received.holders += len(legs) - 1
-        message, seen = received.message, self._seen
         if not history:
             for step in self._noting:
-                step.accepted(message, now_ms, now_s)
-        entered: list[Leg] = []
-        for leg in legs:
-            queue = leg.queue
-            once = None if leg.once is None else message.id + leg.once
-            if once is not None and not history and (once in seen.young or once in seen.old):
-                self._count_there(received, queue)
-                continue
-            if leg.sampler is not None and not history and not leg.sampler.lets_pass(message.id, now_ms):
-                self._settler.sample_out(received, queue)
-                continue
-            lane = leg.lane
-            if lane.retired:
-                lane = leg.lane = queue.lane(leg.key)
-            attributes, size = leg.attributes, message.size
-            outdated = lane.replaceable() if lane.keeps_latest and not history else _NONE
-            is_exchange = outdated is not _NONE and queue.fits_instead(outdated, size)
-            if queue.quotas.has_quotas and not is_exchange and queue.exceeds_quota(attributes.source.authority, size):
-                self._settler.reject(received, queue, refusals.OVER_QUOTA, attributes.sink)
-                continue
-            outgoing = message
-            if leg.is_changed:
-                outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
-            if not (queue.applies_backpressure or is_exchange):
-                level = attributes.priority_class
-                room = queue.room_for(size)
-                if outdated and room is Room.AFTER_EVICTION and queue.victims(size, level) is not None:
-                    leg.egress.supersede(outdated)  # else they would be evicted, because they are old
-                if room is Room.NO or (
-                    room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
-                ):
-                    self._settler.reject(received, queue, refusals.FULL, attributes.sink)
-                    continue
-            if lane.hold and lane.hold & Hold.PAUSED and not is_exchange and not queue.has_room_for_paused(size):
-                self._settler.reject(received, queue, refusals.PAUSED, attributes.sink)
-                continue
-            if leg.is_changed and not leg.is_copy:  # if the network echoes it, it is a duplicate
+                step.accepted(received.message, now_ms, now_s)
+        entered = [leg for leg in legs if self._enter_leg(leg, received, now_s, now_ms, history) and leg.is_copy]
+        if resolved.addressees:
+            to, is_shared = resolved.addressees_of(entered)
+            self._seen.remember_copies(received.key, to, is_shared)
+
+    def _enter_leg(self, leg: Leg, received: Received, now_s: float, now_ms: int, history: int) -> bool:
+        """Put a message into the lane of one leg, or settle its delivery there; return whether it is in the lane."""
+        queue, message, seen, attributes = leg.queue, received.message, self._seen, leg.attributes
+        once = None if leg.once is None else message.id + leg.once
+        if once is not None and not history and (once in seen.young or once in seen.old):
+            self._count_there(received, queue)
+            return False
+        if leg.sampler is not None and not history and not leg.sampler.lets_pass(message.id, now_ms):
+            self._settler.sample_out(received, queue)
+            return False
+        lane = leg.lane
+        if lane.retired:
+            lane = leg.lane = queue.lane(leg.key)
+        outdated = lane.replaceable() if lane.keeps_latest and not history else _NONE
+        if outdated is _NONE or not queue.fits_instead(outdated, message.size):
+            refusal = self._make_room(leg, message.size, outdated)
+            if refusal is not None:
+                self._settler.reject(received, queue, refusal, attributes.sink)
+                return False
+        outgoing = message
+        if leg.is_changed:
+            outgoing = UMessage(message.id, attributes.carrying_as(message.attributes), message.payload)
+            if not leg.is_copy:  # if the network echoes it, it is a duplicate
                 seen.young.setdefault(message.id + leg.tail, None)
                 if once is not None:
                     seen.young[once] = None
-            if outdated:
-                leg.egress.supersede(outdated)
-            delivery = queue.push(received, outgoing, lane, now_s, now_ms)
-            delivery.history = history
-            if history & REDRIVEN or (outdated and self.custody.journal is not None):
-                self.custody.redelivered((delivery,))  # in the transaction that deletes its letter, or what it replaces
-            else:
-                self.custody.watch(delivery)
-            if leg.egress is not self._egress:
-                self._egress = leg.egress
-                self._receiving.disable_pacing(now_s)
-            if lane.ready_class < lane.highest_class:
-                leg.egress.queued(lane)
-            if leg.is_copy:
-                entered.append(leg)
-        if resolved.addressees:
-            to, is_shared = resolved.addressees_of(entered)
-            seen.remember_copies(received.key, to, is_shared)
+        if outdated:
+            leg.egress.supersede(outdated)
+        delivery = queue.push(received, outgoing, lane, now_s, now_ms)
+        delivery.history = history
+        if history & REDRIVEN or (outdated and self.custody.journal is not None):
+            self.custody.redelivered((delivery,))  # in the transaction that deletes its letter, or what it replaces
+        else:
+            self.custody.watch(delivery)
+        if leg.egress is not self._egress:
+            self._egress = leg.egress
+            self._receiving.disable_pacing(now_s)
+        if lane.ready_class < lane.highest_class:
+            leg.egress.queued(lane)
+        return True
+
+    def _make_room(self, leg: Leg, size: int, outdated: Sequence[Delivery]) -> Failure | None:
+        """Make room for a message of ``size`` bytes in the queue of a leg; return why it is refused, None if it is not.
+
+        ``outdated``: deliveries that the message replaces. They go first where others would be evicted for it.
+        """
+        queue, attributes = leg.queue, leg.attributes
+        if queue.quotas.has_quotas and queue.exceeds_quota(attributes.source.authority, size):
+            return refusals.OVER_QUOTA
+        if not queue.applies_backpressure:
+            level, room = attributes.priority_class, queue.room_for(size)
+            if outdated and room is Room.AFTER_EVICTION and queue.victims(size, level) is not None:
+                leg.egress.supersede(outdated)  # else they would be evicted, because they are old
+            if room is Room.NO or (
+                room is Room.AFTER_EVICTION and not self._settler.evict_for(queue, size, level, refusals.EVICTED)
+            ):
+                return refusals.FULL
+        is_paused = bool(leg.lane.hold & Hold.PAUSED)
+        return refusals.PAUSED if is_paused and not queue.has_room_for_paused(size) else None
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
         """Count a Publish as a duplicate on a route that its copy for another authority has taken, and release it.
