@@ -8,11 +8,13 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
+from streamer.features.flow import Week
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.service import Service
 from streamer.features.host.state import Mirror, StateFile
@@ -34,6 +36,7 @@ Metrics: TypeAlias = "Iterable[Metric]"
 Pages: TypeAlias = "Iterable[web.RouteDef]"
 Judge: TypeAlias = Callable[[Config], Awaitable[list[str]]]
 Kinds: TypeAlias = "Sequence[type[Feature]]"
+FlowReader: TypeAlias = Callable[[Path, int, int, Callable[[str], None], str | None], Week]
 
 
 class RunningStreamer(Protocol):
@@ -192,6 +195,11 @@ class Feature:
     def notes(self) -> list[str]:
         """Return what the feature has to say in `/readyz`, whether the streamer is ready or not."""
         return []
+
+    @staticmethod
+    def flow_reader() -> FlowReader | None:
+        """Return what reads the flows of past messages out of files that the feature has written; None: it writes none."""
+        return None
 
     @staticmethod
     def add_commands(commands: Commands) -> None:

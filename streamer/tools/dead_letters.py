@@ -20,17 +20,7 @@ from streamer.journal.moments import as_span
 from streamer.journal.sqlite import CorruptFileError
 from streamer.tools.letters import LetterFields, Letters, LettersOfDaemon, Wanted, letters_of, letters_of_daemon
 from streamer.tools.running import NobodyThereError, NotAskedError, add_options, answered, daemon_of, loaded
-from streamer.tools.text import (
-    EX_CONFIG,
-    EX_IOERR,
-    add_json,
-    as_table,
-    complain,
-    document_out,
-    lines_out,
-    milliseconds,
-    uri,
-)
+from streamer.tools.text import EX_CONFIG, EX_IOERR, add_json, as_table, complain, document_out, lines_out, milliseconds, uri
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uuid import DAY_MS
 
@@ -63,10 +53,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "Have the running daemon send dead letters again. Those that still fail remain dead letters.",
     )
     redrive.add_argument(
-        "--ttl",
-        type=_ttl,
-        metavar="30s",
-        help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL",
+        "--ttl", type=_ttl, metavar="30s", help="a new TTL, from now on; 0: no TTL. Default: the rest of their own TTL"
     )
     purge = action(
         "purge", partial(_change, _purge), "Have the running daemon delete dead letters for good. Needs a filter or --all."
@@ -292,11 +279,7 @@ def _content_rows(fields: LetterFields, now_ms: int) -> Iterator[tuple[str, str]
     yield "created", fields["created"]
     yield "ttl", _ttl_left(fields, now_ms)
     yield "priority", fields["priority"]
-    for name, label in (
-        ("permission_level", "permission level"),
-        ("commstatus", "commstatus"),
-        ("reqid", "reqid"),
-    ):
+    for name, label in (("permission_level", "permission level"), ("commstatus", "commstatus"), ("reqid", "reqid")):
         if fields[name] is not None:
             yield label, str(fields[name])
     yield "traceparent", fields["traceparent"] or "-"

@@ -11,14 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from streamer.tools.interrupt import until_interrupted
-from streamer.tools.running import (
-    DaemonAddress,
-    DaemonRefusedError,
-    NotAskedError,
-    daemon_of,
-    loaded,
-    opened,
-)
+from streamer.tools.running import DaemonAddress, DaemonRefusedError, NotAskedError, daemon_of, loaded, opened
 from streamer.tools.text import complain, lines_out, parsed, payload_text
 
 _SILENT_S = 40.0  # a daemon sends a comment every 15 seconds

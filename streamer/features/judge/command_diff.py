@@ -149,11 +149,7 @@ def compared(old: Config, new: Config, found: Found, before: Side, kinds: Kinds)
         for flow in representatives(old, new).flows:
             openings.add(flow)
     return Differences(
-        comparison,
-        openings,
-        changed_settings(old, new),
-        beyond_reload(old, new),
-        reconnected_endpoints(old, new),
+        comparison, openings, changed_settings(old, new), beyond_reload(old, new), reconnected_endpoints(old, new)
     )
 
 

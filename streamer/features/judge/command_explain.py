@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 from streamer.clock import SystemClock
 from streamer.config.models import Config
+from streamer.features.flow import TYPES, Flow
 from streamer.features.host.host import ServiceHost, entities, table_of
 from streamer.features.host.state import StateError
 from streamer.features.judge.explain import explain
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known, UnclearQuestionError
 from streamer.features.record import Kinds
 from streamer.routing.interest import Interest

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow
 from streamer.features.judge.representative import representatives
+from streamer.features.record import first
 from streamer.tools.running import NotAskedError, add_elsewhere, daemon_of
 from streamer.tools.text import EX_IOERR, milliseconds
 
@@ -89,8 +90,8 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     """Return the flows in a folder of traces: those of this streamer, or if it has none there, those of all."""
     if missing := missing_for_traces():
         raise NotAskedError(f"traces can be read with {missing}")
-    from streamer.features.traces.flows import read_week  # noqa: PLC0415  # slow
-
+    if (read_week := first(kind.flow_reader() for kind in arguments.features)) is None:
+        raise NotAskedError("this streamer has no feature that writes traces")
     last_ms = arguments.last or milliseconds(DEFAULT_LAST)
     now_us = time.time_ns() // 1000
     next(arguments.traces.iterdir(), None)  # raises OSError
@@ -99,7 +100,7 @@ def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     week = read_week(arguments.traces, since_us, now_us, unread.append, streamer)
     if not week.records:
         unread.clear()
-        week = read_week(arguments.traces, since_us, now_us, unread.append)
+        week = read_week(arguments.traces, since_us, now_us, unread.append, None)
     where, cut = f"the {_flows(len(week.flows))} in {arguments.traces} of the last {_duration(last_ms)}", ""
     if week.more_flows:
         where += f" with the most messages, without {week.more_messages} messages of at least {week.more_flows} others"

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow
 from streamer.tools.running import DaemonAddress, ask
 
 _PAGE = 1000

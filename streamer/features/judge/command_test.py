@@ -13,12 +13,12 @@ import yaml
 
 from streamer.config.load import ConfigError, load, load_as
 from streamer.config.models import Config
+from streamer.features.flow import Flow
 from streamer.features.host.host import table_of
 from streamer.features.judge.command_flows import add_sources, find_flows, wrong_usage
 from streamer.features.judge.diff import interest_of as interest_of_flow
 from streamer.features.judge.expectations import OUTCOMES, Expectation, Expectations
 from streamer.features.judge.expected import Difference, differences, flow_of, interest_of, recorded
-from streamer.features.judge.flow import Flow
 from streamer.features.judge.judge import Judgement, Known, UnclearQuestionError, judge
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules

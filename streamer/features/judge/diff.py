@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from streamer.config.models import Config
 from streamer.config.types import RateConfig
+from streamer.features.flow import Flow
 from streamer.features.judge.changed import renamed_endpoints
-from streamer.features.judge.flow import Flow
 from streamer.features.judge.judge import Judgement, Known, UnclearQuestionError, as_text, as_waiting, judge
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.permissions import Permit
@@ -203,10 +203,7 @@ class Comparison:
                 in_both = (name for name in before_ones if name in after_ones)
                 identity = next(in_both, (*before_ones, *after_ones)[0])
                 before, after = before._replace(identity=identity), after._replace(identity=identity)
-        return (
-            before if was_proven else before._replace(identity=""),
-            after if is_proven else after._replace(identity=""),
-        )
+        return (before if was_proven else before._replace(identity=""), after if is_proven else after._replace(identity=""))
 
     def _of_both(self, before: Judgement, after: Judgement) -> Iterator[Consequence]:
         """Yield what differs for a flow that goes somewhere before and after."""

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from streamer.features.flow import Flow
 from streamer.features.judge.diff import Comparison, Gathered
-from streamer.features.judge.flow import Flow
 
 
 def consequences_lines(comparison: Comparison, is_real: bool) -> Iterator[str]:

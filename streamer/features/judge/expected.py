@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from streamer.config.checks import nearest
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.expectations import Expectation, ExpectedMessage
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Judgement
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.routing.table import RoutingTable

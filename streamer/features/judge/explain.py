@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamer.config.checks import nearest
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow
 from streamer.features.judge.judge import Judgement, Known, UnclearQuestionError, judge, limits, why_not
 from streamer.routing.pause_rules import PauseRules
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT

@@ -17,11 +17,7 @@ class JudgeFeature(Feature):
 
     @staticmethod
     def add_commands(commands: Commands) -> None:
-        from streamer.features.judge import (  # noqa: PLC0415
-            command_diff,
-            command_explain,
-            command_test,
-        )
+        from streamer.features.judge import command_diff, command_explain, command_test  # noqa: PLC0415
 
         for each in (command_test, command_diff, command_explain):
             each.add_to(commands)

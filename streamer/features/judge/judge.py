@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamer.config.models import QueuePolicy
 from streamer.config.types import RateConfig
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow
 from streamer.routing.decide import Decision, Hop, decide, declined
 from streamer.routing.interest import Interest
 from streamer.routing.outcome import Failure, Outcome

@@ -5,8 +5,8 @@ from aiohttp import web
 from streamer.delivery.inbound.source_clocks import about
 from streamer.features.api.answers import API, RequestQuery, bad, one_of, pattern, whole
 from streamer.features.api.readiness import link_of, why_not_up
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.explain import explain
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known, UnclearQuestionError
 from streamer.features.record import RunningStreamer
 from streamer.transports.base import LinkState

@@ -14,7 +14,7 @@ from streamer.features.api.answers import API, RequestQuery, in_turns
 from streamer.features.api.paging import EntryPage, Key, cursors
 from streamer.features.api.request_queue import one_at_a_time
 from streamer.features.api.status import lanes_of
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow
 from streamer.features.record import RunningStreamer
 from streamer.journal.moments import as_moment
 from streamer.uprotocol.message import Attributes, UMessageType, UPriority, authority_only

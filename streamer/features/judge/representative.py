@@ -13,19 +13,11 @@ from itertools import chain, product, takewhile
 from typing import NamedTuple
 
 from streamer.config.models import Config
+from streamer.features.flow import Flow
 from streamer.features.judge.changed import renamed_endpoints
 from streamer.features.judge.differing import Differing, differing
-from streamer.features.judge.flow import Flow
 from streamer.uprotocol.message import UMessageType, UPriority
-from streamer.uprotocol.uri import (
-    ANY_AUTHORITY,
-    ANY_INSTANCE,
-    ANY_RESOURCE,
-    ANY_TYPE,
-    ANY_VERSION,
-    UUri,
-    everything_at,
-)
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_INSTANCE, ANY_RESOURCE, ANY_TYPE, ANY_VERSION, UUri, everything_at
 from streamer.uprotocol.well_known import USTREAMER, USUBSCRIPTIONS, UTWIN
 
 MOST = 20_000

@@ -7,7 +7,7 @@ from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.config.shown import cohort
 from streamer.delivery.router import Additions
-from streamer.features.record import Commands, Feature, Metrics, RunningStreamer, StreamerParts
+from streamer.features.record import Commands, Feature, FlowReader, Metrics, RunningStreamer, StreamerParts
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
 from streamer.transports.installed import load_transport
@@ -94,6 +94,12 @@ class TracesFeature(Feature):
             return {"traces": None}
         counted = {"written": tracing.written, "dropped": tracing.dropped, "bytes": tracing.compacted.bytes}
         return {"traces": {"path": str(tracing.path), "problem": tracing.problem, **counted}}
+
+    @staticmethod
+    def flow_reader() -> FlowReader:
+        from streamer.features.traces.flows import read_week  # noqa: PLC0415
+
+        return read_week
 
     @staticmethod
     def add_commands(commands: Commands) -> None:

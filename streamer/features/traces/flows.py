@@ -19,13 +19,13 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamer.features.judge.flow import TYPES, Flow
+from streamer.features.flow import TYPES, Flow, Week
 from streamer.features.traces.reader import (
     BATCH_ROWS,
     CLOCK_SLACK_US,
@@ -66,30 +66,8 @@ _FLOW = (*(name for name in _TEXTS if name != "outcome"), *_NUMBERS, "has_ttl")
 _DUPLICATE: Final = Outcome.DUPLICATE.value
 
 
-class Week(NamedTuple):
-    """The flows of a period that a folder of traces has records of.
-
-    ``flows`` are the most frequent ones; ``more_flows`` (at least so many) and ``more_messages`` are beyond `MOST_FLOWS`.
-    ``days``: the time between the first of the records and now, by which messages per day are averaged, at least an hour.
-    ``files``: how many were read; ``left_out``: how many could not be. ``records`` counts the records that were read.
-    """
-
-    flows: list[Flow]
-    days: float
-    records: int
-    files: int
-    left_out: int
-    more_flows: int
-    more_messages: int
-
-
 def read_week(
-    folder: Path,
-    since_us: int,
-    now_us: int,
-    complain: Complain,
-    streamer: str | None = None,
-    most_flows: int = MOST_FLOWS,
+    folder: Path, since_us: int, now_us: int, complain: Complain, streamer: str | None = None, most_flows: int = MOST_FLOWS
 ) -> Week:
     """Return the distinct flows since ``since_us`` (Unix µs, its whole hour).
 

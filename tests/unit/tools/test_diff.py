@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge import command_flows as flows_module
 from streamer.features.judge.command_diff import FAIL_ON
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.uprotocol.message import UPriority
 from streamer.uprotocol.uri import UUri
 from tests.unit.tools.commands import status_of

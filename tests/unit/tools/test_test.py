@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge import command_test as command
 from streamer.features.judge.command_flows import Found
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.uprotocol.message import UPriority
 from streamer.uprotocol.uri import UUri
 from tests.unit.tools.commands import GOOD, SPEED, status_of

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from streamer.features.flow import Flow
 from streamer.features.judge import page_known_flows as module
 from streamer.features.judge.command_known_flows import flows_of_daemon
-from streamer.features.judge.flow import Flow
 from streamer.features.judge.page_known_flows import known_flows
 from streamer.tools.running import DaemonAddress, DaemonRefusedError
 from streamer.uprotocol.message import Options, UMessageType, UPriority, publish, request

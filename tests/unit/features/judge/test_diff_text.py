@@ -3,9 +3,9 @@
 import pytest
 
 from streamer.config.models import Config
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.diff import Comparison, Side
 from streamer.features.judge.diff_text import consequences_lines, described, losses, weight
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules

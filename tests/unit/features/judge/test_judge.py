@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamer.config.models import Config
-from streamer.features.judge.flow import TYPES, Flow
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.judge import Known, UnclearQuestionError, judge, why_not
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules

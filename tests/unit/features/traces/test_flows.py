@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamer.features.judge.flow import Flow
+from streamer.features.flow import Flow, Week
 from streamer.features.traces import flows as module
-from streamer.features.traces.flows import Week, read_week
+from streamer.features.traces.flows import read_week
 from streamer.features.traces.reader import parquet_files
 from streamer.features.traces.record import SCHEMA, VERSION_KEY
 from streamer.routing.outcome import Failure, Outcome

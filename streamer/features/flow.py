@@ -68,3 +68,20 @@ class Flow(NamedTuple):
             tuple(map(str, data["went_to"])),
             float(data["messages_per_day"]),
         )
+
+
+class Week(NamedTuple):
+    """The flows of a period that files have records of.
+
+    ``flows`` are the most frequent ones; ``more_flows`` (at least so many) and ``more_messages`` are beyond those.
+    ``days``: the time between the first of the records and now, by which messages per day are averaged, at least an hour.
+    ``files``: how many were read; ``left_out``: how many could not be. ``records`` counts the records that were read.
+    """
+
+    flows: list[Flow]
+    days: float
+    records: int
+    files: int
+    left_out: int
+    more_flows: int
+    more_messages: int
