@@ -106,6 +106,21 @@ def kernel_imports() -> list[str]:
     )
 
 
+def feature_imports(imports: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return each import of a feature's module by one outside of the feature, which the list of records alone may have.
+
+    A feature is a folder in `features`, but for the two frames. What one of them imports cannot be taken out without it.
+    """
+    of = re.compile(r"streamer\.features\.(?!api\b|host\b)(\w+)\.")
+    return sorted(
+        f"{importer} -> {imported}"
+        for importer, several in imports.items()
+        if importer != "streamer.features.every"
+        for imported in several
+        if (feature := of.match(imported)) and not f"{importer}.".startswith(feature[0])
+    )
+
+
 def late_slots() -> list[str]:
     """Return each slot of a kernel's class that is empty when its constructor returns and that another file fills in."""
     slots = dict(slot for path in kernel_files() for slot in _slots(path))
@@ -252,6 +267,7 @@ FIGURES: Mapping[str, Callable[[], int]] = {
     "repeats": lambda: len(repeated()),
     "keys": configuration_keys,
     "kernel-imports": lambda: len(kernel_imports()),
+    "feature-imports": lambda: len(feature_imports(imports_of("streamer"))),
     "late-slots": lambda: len(late_slots()),
     "transport-methods": transport_methods,
     "riddles": lambda: len(riddles([*sources("streamer"), *sources("demo")])),
@@ -309,7 +325,12 @@ def main() -> int:
     faults = beyond(found, values) + raised(values, (each.read_text() for each in CHAPTERS.glob("*.md")))
     faults += rewritten(values, committed())
     sys.stderr.writelines(f"{fault}\n" for fault in faults)
-    for name, listed in (("kernel-imports", kernel_imports), ("late-slots", late_slots), ("repeats", repeated)):
+    for name, listed in (
+        ("kernel-imports", kernel_imports),
+        ("feature-imports", partial(feature_imports, imports_of("streamer"))),
+        ("late-slots", late_slots),
+        ("repeats", repeated),
+    ):
         if found[name] > values[name][-1]:
             sys.stderr.writelines(f"{name}: {each}\n" for each in listed())
     return 1 if faults else 0

@@ -11,8 +11,8 @@ import yaml
 from streamer.config.load import load_text
 from streamer.config.models import Config
 from streamer.config.permissions import TypeName
+from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.explain import explain
-from streamer.features.judge.flow import TYPES, Flow
 from streamer.features.judge.judge import Known
 from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules

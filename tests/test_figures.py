@@ -34,6 +34,14 @@ def test_a_feature_with_a_bound_of_its_own_is_held_to_it() -> None:
     assert figures.beyond({"lines": 7, "features/budget": 301}, values) == ["features/budget: 301, at most 300"]
 
 
+def test_whoever_imports_a_feature_is_found_but_for_itself_and_the_list() -> None:
+    tap = "streamer.features.tap.tap"
+    woven = ["streamer.daemon", "streamer.features.api.port", "streamer.features.pause.page", "streamer.features.record"]
+    fine = ["streamer.features.every", "streamer.features.tap", "streamer.features.tap.page"]
+    assert figures.feature_imports({key: {tap} for key in [*woven, *fine]}) == [f"{importer} -> {tap}" for importer in woven]
+    assert figures.feature_imports({"streamer.features.tap.page": {"streamer.features.api.streams"}}) == []
+
+
 def test_what_stands_on_two_pages_is_found_but_for_code_and_links() -> None:
     twelve = "One two three four five six seven eight nine [ten](a.md) eleven twelve"
     pages = {

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.config.models import Config
+from streamer.features.flow import Flow
 from streamer.features.judge.changed import changed_settings
 from streamer.features.judge.diff import Comparison, Kind, Side
-from streamer.features.judge.flow import Flow
 from streamer.features.judge.judge import Judgement, Known, judge, why_not
 from streamer.features.judge.representative import representatives
 from streamer.routing.interest import Interest
