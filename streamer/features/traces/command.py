@@ -11,7 +11,7 @@ from uuid import UUID
 
 from streamer.config.checks import missing_for_traces, nearest
 from streamer.config.load import load
-from streamer.features.traces.command_text import Printer, as_json, message_lines, summary_json, summary_lines
+from streamer.features.traces.command_text import Printer, as_json, message_lines, rows_of, summary_json, summary_lines
 from streamer.journal.moments import as_moment
 from streamer.routing.outcome import Outcome
 from streamer.tools.interrupt import until_interrupted
@@ -161,7 +161,7 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
                 break  # this file and all older ones were written before the kept records ended
             for batch in read_parquet(file, condition, unreadable):
                 kept = newest(kept, batch, arguments.n)
-        rows = [] if kept is None else kept.to_pylist()
+        rows = [] if kept is None else rows_of(kept)
         if not rows and not arguments.follow:
             return _nothing()
         printer = Printer(arguments.json, rows)
@@ -169,12 +169,12 @@ def _tail(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
         while arguments.follow:
             _sleep()
             for batch in spool.batches():
-                printer.add(_filtered(seen.add(batch), condition).to_pylist())
+                printer.add(rows_of(_filtered(seen.add(batch), condition)))
             present = parquet_files(folder)
             for file in present:
                 if file.path not in known:
                     for batch in read_parquet(file, None, unreadable):
-                        printer.add(_filtered(seen.add(batch), condition).to_pylist())
+                        printer.add(rows_of(_filtered(seen.add(batch), condition)))
             known = {file.path for file in present}
     return 0
 
@@ -227,7 +227,7 @@ def _find(arguments: argparse.Namespace, folder: Path, unreadable: Complain) -> 
                 yield from read_parquet(file, condition, unreadable)
 
     for batch in batches():
-        for row in batch.to_pylist():
+        for row in rows_of(batch):
             key = (row["streamer"], row["run_ts"], row["seq"])
             if key in found or len(found) < _MAX_FOUND:
                 found[key] = row

@@ -1,12 +1,13 @@
 """Formats records and summaries for ``streamer traces``: for people, or as JSON.
 
-A record maps the columns of the trace, and ``streamer``, to their values.
+A record maps the columns of the trace, and ``streamer``, to their values. Its times are microseconds since 1970: a
+file of another program may have any, also beyond the year 9999, where Python's end.
 """
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import format_id
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from streamer.features.traces.summary import Summary
 
 _HEAD = ("TIME", "OUTCOME", "UCODE", "ROUTE", "TYPE", "SOURCE", "", "SINK", "SIZE", "LATENCY", "ID")
@@ -24,6 +27,17 @@ _SUMMARY_HEAD = (
     *("ROUTE", "MESSAGES", "PER S", "BYTES", "DELIVERED", "FAILED"),
     *("P50", "P99", "MAX", "WAIT P50", "WAIT P99", "RETRIES", "REDELIVERED"),
 )
+
+
+_TIMES = ("ts", "msg_ts", "run_ts")
+
+
+def rows_of(batch: "pa.RecordBatch | pa.Table") -> list[dict[str, Any]]:
+    """Return the records of a batch or a table."""
+    for name in _TIMES:
+        batch = batch.set_column(batch.schema.get_field_index(name), name, batch.column(name).cast("int64"))
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
 
 
 class Printer:
@@ -155,13 +169,13 @@ def summary_json(summary: "Summary", window_ms: int, now_ms: int) -> dict[str, o
 
 def as_json(row: dict[str, Any]) -> str:
     """Return a record with all columns as JSON in ASCII: control characters are escaped."""
-    return json.dumps({name: _json_value(value) for name, value in row.items()})
+    return json.dumps({name: _json_value(name, value) for name, value in row.items()})
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return format_id(value)
-    return _time(value) if isinstance(value, datetime) else value
+    return _time(value) if name in _TIMES and value is not None else value
 
 
 def _uri(row: dict[str, Any], side: str) -> str:
@@ -175,13 +189,16 @@ def _endpoint(row: dict[str, Any], side: str) -> str:
     return "-" if row[side] is None else f"{row[side]} ({row[f'{side}_transport'] or '-'})"
 
 
-def _ended(row: dict[str, Any]) -> datetime:
-    ts: datetime = row["ts"]
-    return ts + timedelta(microseconds=row["latency_us"] or 0)
+def _ended(row: dict[str, Any]) -> int:
+    return int(row["ts"] + (row["latency_us"] or 0))
 
 
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+def _time(us: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(us // 1_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{us} µs"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{us % 1_000_000:06d}Z"
 
 
 def _length(us: int | None) -> str:

@@ -109,3 +109,19 @@ def test_an_id_without_a_time_is_searched_everywhere(run: Run, folder: Path) -> 
     other = UUID("7d444840-9dc0-41d1-b245-5ffdce74fad2").bytes  # version 4
     write_part(folder, [row(0, 50 * HOUR_US, msg_id=other, msg_ts=None, age_us=None)])
     assert run("find", format_id(other))[0] == 0
+
+
+@pytest.mark.parametrize("column", ["msg_ts", "run_ts", "latency_us"])
+def test_a_time_beyond_the_year_9999_in_a_file_of_another_program_is_shown_as_a_number(
+    run: Run, folder: Path, column: str
+) -> None:
+    far_us = 281_474_976_710_655_000  # the largest of an id
+    record = row(0, **{column: far_us})
+    write_part(folder, [record, row(1)])
+    for words in (("find", "--all", format_id(record["msg_id"])), ("tail",)):
+        status, text, err = run(*words)
+        assert (status, err) == (0, "")
+        assert words[0] == "tail" or column == "latency_us" or f"{far_us} µs" in text
+        status, text, err = run(*words, "--json")
+        assert (status, err) == (0, "")
+        assert str(far_us) in text

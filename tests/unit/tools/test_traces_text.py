@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamer.features.traces.command_text import Printer, as_json, message_lines, summary_json, summary_lines
+from streamer.features.traces.command_text import Printer, as_json, message_lines, rows_of, summary_json, summary_lines
 from streamer.features.traces.summary import Summary
 from streamer.tools.text import lines_out
 from streamer.uprotocol.uuid import format_id, new_id
@@ -19,7 +19,7 @@ QUESTION, OTHER = new_id(NOW_MS), new_id(NOW_MS)
 
 def shown(*rows: Row) -> list[dict[str, Any]]:
     """Records as they are read from files."""
-    return [record | {"streamer": NAME} for record in table(rows).to_pylist()]
+    return [record | {"streamer": NAME} for record in rows_of(table(rows))]
 
 
 def summed_up(*rows: Row) -> Summary:
