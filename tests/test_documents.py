@@ -360,7 +360,7 @@ def test_every_thread_and_task_is_named_in_the_architecture() -> None:
         for path in (ROOT / "streamer").rglob("*.py")
         if any(_makes_thread(node) for node in ast.walk(ast.parse(path.read_text())))
     }
-    tasks = re.findall(r'create_task\(.*name="(\w+)"\)', (ROOT / "streamer/daemon.py").read_text())
+    tasks = re.findall(r'create_task\(.*name="(\w+)"\)', (ROOT / "streamer/daemon/daemon.py").read_text())
     assert tasks
     section = (DOCS / "architecture.md").read_text().partition("\n## Threads and hand-overs\n")[2].partition("\n## ")[0]
     assert makers | {*tasks} <= set(INLINE.findall(section))

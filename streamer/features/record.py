@@ -39,19 +39,24 @@ Kinds: TypeAlias = "Sequence[type[Feature]]"
 FlowReader: TypeAlias = Callable[[Path, int, int, Callable[[str], None], str | None], Week]
 
 
-class RunningStreamer(Protocol):
-    """A running streamer."""
+class BuiltStreamer(Protocol):
+    """A streamer that may be running."""
 
     router: Router
-    exposition: "Exposition"
 
     @property
     def features(self) -> "Sequence[Feature]":
-        """The features, whether they are configured or not."""
+        """Return the features, whether they are configured or not."""
 
     @property
     def config(self) -> Config:
-        """The configuration in use."""
+        """Return the configuration in use."""
+
+
+class RunningStreamer(BuiltStreamer, Protocol):
+    """A running streamer."""
+
+    exposition: "Exposition"
 
     @property
     def started_ms(self) -> int:

@@ -86,7 +86,7 @@ class Running:
 async def running(config: Config) -> AsyncIterator[Running]:
     found = Running(config)
     task = asyncio.create_task(found.daemon.run())
-    await until(lambda: found.daemon._has_started, "the start")
+    await until(lambda: found.daemon.has_started, "the start")
     try:
         yield found
     finally:
@@ -313,9 +313,9 @@ async def test_a_reload_begins_changes_and_ends_the_push(tmp_path: Path) -> None
         otel = {"endpoint": collector.endpoint, "interval_s": 0.1}
         file.write_text(yaml.safe_dump(base))
         found = Running(Config.model_validate(base))
-        found.daemon._path = file
+        found.daemon.path = file
         task = asyncio.create_task(found.daemon.run())
-        await until(lambda: found.daemon._has_started, "the start")
+        await until(lambda: found.daemon.has_started, "the start")
         for step in ({"spans": {"sample": 0}}, {"spans": {"sample": 0}, "attributes": {"a": "b"}}):
             file.write_text(yaml.safe_dump(base | {"otel": otel | step}))
             assert await found.daemon.reload("test", "here") == []

@@ -17,7 +17,9 @@ from itertools import chain, islice
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily as Total
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from streamer import __version__
@@ -113,16 +115,10 @@ class Exposition:
         router = self._router.account()
         yield from self._dead_letters(routes, router)
         yield from self._endpoints(self._router.endpoint_accounts())
-        clocks = GaugeMetricFamily(
-            "ustreamer_source_clock_behind_seconds",
-            "How far the clock of a source is behind, by the youngest messages of its uEntities; negative: ahead.",
-            labels=("endpoint", "authority"),
-        )
-        oldest = GaugeMetricFamily(
-            "ustreamer_source_oldest_message_seconds",
-            "The greatest age that a message of a source had when it arrived.",
-            labels=("endpoint", "authority"),
-        )
+        text = "How far the clock of a source is behind, by the youngest messages of its uEntities; negative: ahead."
+        clocks = Gauge("ustreamer_source_clock_behind_seconds", text, labels=("endpoint", "authority"))
+        text = "The greatest age that a message of a source had when it arrived."
+        oldest = Gauge("ustreamer_source_oldest_message_seconds", text, labels=("endpoint", "authority"))
         behind_s: dict[tuple[str, str], float] = {}
         oldest_s: dict[tuple[str, str], float] = {}
         for endpoint, clock in self._router.source_clocks():
@@ -133,91 +129,53 @@ class Exposition:
             clocks.add_metric(source, value_s)
             oldest.add_metric(source, oldest_s[source])
         yield from (clocks, oldest)
-        yield CounterMetricFamily(
-            "ustreamer_clock_set_back",
-            "How often our own wall clock was set back by a second or more.",
-            self._router.set_backs,
-        )
+        text = "How often our own wall clock was set back by a second or more."
+        yield Total("ustreamer_clock_set_back", text, self._router.set_backs)
         yield from self._paused(routes, router)
         yield from self._subscriptions(router)
-        build = GaugeMetricFamily(
-            "ustreamer_build_info",
-            "Version and authority of the daemon, and whether it is compiled.",
-            labels=("version", "form", "authority"),
-        )
+        text = "Version and authority of the daemon, and whether it is compiled."
+        build = Gauge("ustreamer_build_info", text, labels=("version", "form", "authority"))
         build.add_metric((__version__, FORM, self._router.table.authority), 1)
         yield build
-        yield GaugeMetricFamily(
-            "ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", router.remembered_ids
-        )
+        yield Gauge("ustreamer_remembered_ids", "Message ids that are kept to recognise duplicates.", router.remembered_ids)
         lag = HistogramMetricFamily("ustreamer_event_loop_lag_seconds", "How late the ticks of the event loop were.")
         _add(lag, (), self.lag)
         yield lag
         if router.token_problem is not None:
-            yield GaugeMetricFamily(
-                "ustreamer_token_verifier_up",
-                "1 while what the token verifier needs to know, such as public keys, can be read.",
-                int(not router.token_problem),
-            )
+            text = "1 while what the token verifier needs to know, such as public keys, can be read."
+            yield Gauge("ustreamer_token_verifier_up", text, int(not router.token_problem))
         if self._router.journal is not None and self._router.standby() is None:  # there, the other one writes it
             yield from self._journal(self._router.journal, router)
         for families in self._features:
             yield from families()
-        reloads = CounterMetricFamily("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
+        reloads = Total("ustreamer_reloads", "Reloads of the configuration file.", labels=("result",))
         for result, number in self._reloads.items():
             reloads.add_metric((result,), number)
         yield reloads
-        yield GaugeMetricFamily(
-            "ustreamer_config_last_reload_successful",
-            "1 if the last reload was accepted, or there was none; 0 if it was refused.",
-            self._last_reload == "ok",
-        )
-        yield GaugeMetricFamily(
-            "ustreamer_config_last_reload_success_timestamp_seconds",
-            "Since when the configuration is in use: the start, or the last reload that was accepted.",
-            self._config_since_s,
-        )
-        yield GaugeMetricFamily(
-            "ustreamer_config_hash",
-            "A number that is the same on streamers whose configurations mean the same.",
-            self._config_fingerprint,
-        )
+        text = "1 if the last reload was accepted, or there was none; 0 if it was refused."
+        yield Gauge("ustreamer_config_last_reload_successful", text, self._last_reload == "ok")
+        text = "Since when the configuration is in use: the start, or the last reload that was accepted."
+        yield Gauge("ustreamer_config_last_reload_success_timestamp_seconds", text, self._config_since_s)
+        text = "A number that is the same on streamers whose configurations mean the same."
+        yield Gauge("ustreamer_config_hash", text, self._config_fingerprint)
 
     def _routes(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
-        accepted = CounterMetricFamily(
-            "ustreamer_accepted_messages",
-            "Messages that the route has accepted; route none: messages without a route.",
-            labels=_ROUTE,
-        )
-        outcomes = CounterMetricFamily(
-            "ustreamer_outcomes", "Messages by outcome and status code.", labels=(*_ROUTE, "outcome", "code")
-        )
-        messages = GaugeMetricFamily(
-            "ustreamer_queue_messages", "Messages without an outcome yet, in flight or not.", labels=_ROUTE
-        )
-        unconfirmed = GaugeMetricFamily(
-            "ustreamer_unconfirmed_messages",
-            "Queued messages that were sent to a network that does not confirm (Zenoh).",
-            labels=_ROUTE,
-        )
-        size = GaugeMetricFamily("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)
-        age = GaugeMetricFamily(
+        text = "Messages that the route has accepted; route none: messages without a route."
+        accepted = Total("ustreamer_accepted_messages", text, labels=_ROUTE)
+        outcomes = Total("ustreamer_outcomes", "Messages by outcome and status code.", labels=(*_ROUTE, "outcome", "code"))
+        messages = Gauge("ustreamer_queue_messages", "Messages without an outcome yet, in flight or not.", labels=_ROUTE)
+        text = "Queued messages that were sent to a network that does not confirm (Zenoh)."
+        unconfirmed = Gauge("ustreamer_unconfirmed_messages", text, labels=_ROUTE)
+        size = Gauge("ustreamer_queue_bytes", "Memory that the queued messages take.", labels=_ROUTE)
+        age = Gauge(
             "ustreamer_queue_oldest_age_seconds", "Age of the message that has waited longest to be sent.", labels=_ROUTE
         )
-        retries = CounterMetricFamily("ustreamer_retries", "Refused sends that were repeated.", labels=_ROUTE)
-        limited = CounterMetricFamily(
-            "ustreamer_rate_limited",
-            "Times that a route, or a source authority on it, had to wait for its rate.",
-            labels=_ROUTE,
-        )
-        wire = CounterMetricFamily(
-            "ustreamer_route_wire_bytes",
-            "Packets of the route's messages: PUBLISH packets of MQTT; payload and attachment of Zenoh.",
-            labels=(*_ROUTE, "direction"),
-        )
-        payload = CounterMetricFamily(
-            "ustreamer_route_payload_bytes", "Payload of the route's messages.", labels=(*_ROUTE, "direction")
-        )
+        retries = Total("ustreamer_retries", "Refused sends that were repeated.", labels=_ROUTE)
+        text = "Times that a route, or a source authority on it, had to wait for its rate."
+        limited = Total("ustreamer_rate_limited", text, labels=_ROUTE)
+        text = "Packets of the route's messages: PUBLISH packets of MQTT; payload and attachment of Zenoh."
+        wire = Total("ustreamer_route_wire_bytes", text, labels=(*_ROUTE, "direction"))
+        payload = Total("ustreamer_route_payload_bytes", "Payload of the route's messages.", labels=(*_ROUTE, "direction"))
         for account in accounts:
             labels = (account.name, account.source, account.target)
             accepted.add_metric(labels, account.stats.accepted)
@@ -240,7 +198,7 @@ class Exposition:
         yield from (accepted, outcomes, messages, unconfirmed, size, age, retries, limited, wire, payload)
 
     def _dead_letters(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
-        letters = CounterMetricFamily(
+        letters = Total(
             "ustreamer_dead_letters", "Failures that became dead letters, reported or not.", labels=("route", "code")
         )
         made: Counter[tuple[str, str]] = Counter()  # several routes can have one name, such as ``none``
@@ -249,29 +207,22 @@ class Exposition:
         for labels, number in made.items():
             letters.add_metric(labels, number)
         yield letters
-        suppressed = CounterMetricFamily(
-            "ustreamer_reports_suppressed",
-            "Failures of messages without a route that were not reported because there were too many.",
-            labels=("endpoint",),
-        )
+        text = "Failures of messages without a route that were not reported because there were too many."
+        suppressed = Total("ustreamer_reports_suppressed", text, labels=("endpoint",))
         for endpoint, number in router.reports_suppressed.items():
             suppressed.add_metric((endpoint,), number)
         yield suppressed
 
     def _subscriptions(self, router: RouterAccount) -> Iterable[Metric]:
-        yield GaugeMetricFamily(
-            "ustreamer_interest_topics", "Topics with at least one interested authority.", router.interest_topics
-        )
-        yield GaugeMetricFamily(
-            "ustreamer_refused_topics",
-            "Of these: topics that a transport has no room to listen to.",
-            router.refused_topics,
+        yield Gauge("ustreamer_interest_topics", "Topics with at least one interested authority.", router.interest_topics)
+        yield Gauge(
+            "ustreamer_refused_topics", "Of these: topics that a transport has no room to listen to.", router.refused_topics
         )
 
     def _paused(self, routes: list[RouteAccount], router: RouterAccount) -> Iterable[Metric]:
-        yield GaugeMetricFamily("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)
-        lanes = GaugeMetricFamily("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
-        messages = GaugeMetricFamily("ustreamer_paused_messages", "Messages that wait in paused flows.", labels=_ROUTE)
+        yield Gauge("ustreamer_pause_rules", "Rules that pause topics.", router.pause_rules)
+        lanes = Gauge("ustreamer_paused_lanes", "Flows that are paused.", labels=_ROUTE)
+        messages = Gauge("ustreamer_paused_messages", "Messages that wait in paused flows.", labels=_ROUTE)
         for account in routes:
             if account.paused_lanes is not None and account.has_moved:
                 labels = (account.name, account.source, account.target)
@@ -280,46 +231,28 @@ class Exposition:
         yield from (lanes, messages)
 
     def _journal(self, journal: Journal, router: RouterAccount) -> Iterable[Metric]:
-        for name, text, value in (
-            (
-                "ustreamer_journal_up",
-                "1 while what is handed to the journal gets onto the disk.",
-                int(journal.state is JournalState.OK),
-            ),
-            ("ustreamer_journal_bytes", "Bytes of messages and dead letters in the journal.", journal.bytes),
-            ("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes),
-            ("ustreamer_journal_wal_bytes", "Size of the journal's write-ahead log.", journal.wal_bytes),
-            ("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s),
-            (
-                "ustreamer_journal_spilled_messages",
-                "Queued messages whose payload is only in the journal.",
-                router.spilled,
-            ),
-        ):
-            yield GaugeMetricFamily(name, text, value)
-        for name, text, value in (
-            ("ustreamer_journal_commits", "Transactions of the journal.", journal.commits),
-            ("ustreamer_journal_written_messages", "Messages that waited, written one by one.", journal.rows_written),
-            (
-                "ustreamer_journal_failures",
-                "Transactions and attempts to open the file that failed and were repeated.",
-                journal.failures,
-            ),
-            ("ustreamer_journal_files_set_aside", "Damaged journal files that were set aside.", journal.files_set_aside),
-            ("ustreamer_journal_entries_corrupt", "Entries that could no longer be read.", journal.entries_corrupt),
-            (
-                "ustreamer_journal_dead_letters_evicted",
-                "Dead letters that were deleted because the store is bounded.",
-                journal.letters_evicted,
-            ),
-            (
-                "ustreamer_journal_dead_letters_dropped",
-                "Dead letters that were dropped because too many waited to be written.",
-                self._router.custody.letters_dropped,
-            ),
-            ("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", router.redriven),
-        ):
-            yield CounterMetricFamily(name, text, value)
+        text = "1 while what is handed to the journal gets onto the disk."
+        yield Gauge("ustreamer_journal_up", text, int(journal.state is JournalState.OK))
+        yield Gauge("ustreamer_journal_bytes", "Bytes of messages and dead letters in the journal.", journal.bytes)
+        yield Gauge("ustreamer_journal_max_bytes", "Bound of the journal.", journal.max_bytes)
+        yield Gauge("ustreamer_journal_wal_bytes", "Size of the journal's write-ahead log.", journal.wal_bytes)
+        yield Gauge("ustreamer_journal_last_commit_seconds", "How long the last transaction took.", journal.last_commit_s)
+        yield Gauge(
+            "ustreamer_journal_spilled_messages", "Queued messages whose payload is only in the journal.", router.spilled
+        )
+        yield Total("ustreamer_journal_commits", "Transactions of the journal.", journal.commits)
+        yield Total("ustreamer_journal_written_messages", "Messages that waited, written one by one.", journal.rows_written)
+        text = "Transactions and attempts to open the file that failed and were repeated."
+        yield Total("ustreamer_journal_failures", text, journal.failures)
+        yield Total(
+            "ustreamer_journal_files_set_aside", "Damaged journal files that were set aside.", journal.files_set_aside
+        )
+        yield Total("ustreamer_journal_entries_corrupt", "Entries that could no longer be read.", journal.entries_corrupt)
+        text = "Dead letters that were deleted because the store is bounded."
+        yield Total("ustreamer_journal_dead_letters_evicted", text, journal.letters_evicted)
+        text = "Dead letters that were dropped because too many waited to be written."
+        yield Total("ustreamer_journal_dead_letters_dropped", text, self._router.custody.letters_dropped)
+        yield Total("ustreamer_journal_dead_letters_redriven", "Dead letters that were redriven.", router.redriven)
 
     def _latencies(self, accounts: list[RouteAccount]) -> Iterable[Metric]:
         end_to_end = HistogramMetricFamily(
@@ -337,73 +270,44 @@ class Exposition:
 
     def _endpoints(self, endpoints: list[EndpointAccount]) -> Iterable[Metric]:
         labels = ("endpoint", "transport")
-        received = CounterMetricFamily(
-            "ustreamer_received_messages", "Messages that the endpoint handed over.", labels=labels
-        )
-        packets = CounterMetricFamily(
-            "ustreamer_received_packets", "Packets and samples that arrived at the endpoint.", labels=labels
-        )
-        malformed = CounterMetricFamily(
+        received = Total("ustreamer_received_messages", "Messages that the endpoint handed over.", labels=labels)
+        packets = Total("ustreamer_received_packets", "Packets and samples that arrived at the endpoint.", labels=labels)
+        malformed = Total(
             "ustreamer_malformed_packets", "Packets that were not uProtocol messages.", labels=(*labels, "reason")
         )
-        unwanted = CounterMetricFamily(
-            "ustreamer_unwanted_packets",
-            "Intact packets that the streamer does not want.",
-            labels=(*labels, "reason"),
+        unwanted = Total(
+            "ustreamer_unwanted_packets", "Intact packets that the streamer does not want.", labels=(*labels, "reason")
         )
-        backlog = GaugeMetricFamily(
-            "ustreamer_backlog_messages",
-            "Messages not acknowledged, waiting for room in a full queue.",
-            labels=labels,
+        backlog = Gauge(
+            "ustreamer_backlog_messages", "Messages not acknowledged, waiting for room in a full queue.", labels=labels
         )
-        in_flight = GaugeMetricFamily("ustreamer_in_flight_messages", "Handed over and not answered yet.", labels=labels)
-        up = GaugeMetricFamily("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
-        alone = GaugeMetricFamily(
+        in_flight = Gauge("ustreamer_in_flight_messages", "Handed over and not answered yet.", labels=labels)
+        up = Gauge("ustreamer_endpoint_up", "1 while messages can be sent.", labels=labels)
+        alone = Gauge(
             "ustreamer_endpoint_alone", "1 while it is connected and no other node is there: it is ready.", labels=labels
         )
-        since = GaugeMetricFamily(
-            "ustreamer_endpoint_state_since_timestamp_seconds",
-            "Since when the endpoint is up, or is not.",
-            labels=labels,
+        since = Gauge(
+            "ustreamer_endpoint_state_since_timestamp_seconds", "Since when the endpoint is up, or is not.", labels=labels
         )
-        connected_to = GaugeMetricFamily(
-            "ustreamer_endpoint_connection_info",
-            "1 for the configured address to which the endpoint is connected.",
-            labels=(*labels, "address"),
+        text = "1 for the configured address to which the endpoint is connected."
+        connected_to = Gauge("ustreamer_endpoint_connection_info", text, labels=(*labels, "address"))
+        text = "Problems of the endpoint other than a lost link, such as refused subscriptions."
+        problems = Gauge("ustreamer_endpoint_problems", text, labels=labels)
+        reconnects = Total("ustreamer_reconnects", "Connections after the first.", labels=labels)
+        errors = Total(
+            "ustreamer_link_errors", "Failed attempts to connect, and links that have ended.", labels=(*labels, "reason")
         )
-        problems = GaugeMetricFamily(
-            "ustreamer_endpoint_problems",
-            "Problems of the endpoint other than a lost link, such as refused subscriptions.",
-            labels=labels,
-        )
-        reconnects = CounterMetricFamily("ustreamer_reconnects", "Connections after the first.", labels=labels)
-        errors = CounterMetricFamily(
-            "ustreamer_link_errors",
-            "Failed attempts to connect, and links that have ended.",
-            labels=(*labels, "reason"),
-        )
-        last_error = GaugeMetricFamily(
-            "ustreamer_last_link_error_timestamp_seconds",
-            "When the last of these happened, and its reason.",
-            labels=(*labels, "reason"),
-        )
-        unconfirmed = GaugeMetricFamily(
-            "ustreamer_unconfirmed_bytes",
-            "Messages that were sent to a network that does not confirm, and not counted as delivered yet.",
-            labels=labels,
-        )
-        room = GaugeMetricFamily(
-            "ustreamer_unconfirmed_max_bytes", "Bound of these: nothing is sent beyond it.", labels=labels
-        )
-        figures = GaugeMetricFamily(
+        text = "When the last of these happened, and its reason."
+        last_error = Gauge("ustreamer_last_link_error_timestamp_seconds", text, labels=(*labels, "reason"))
+        text = "Messages that were sent to a network that does not confirm, and not counted as delivered yet."
+        unconfirmed = Gauge("ustreamer_unconfirmed_bytes", text, labels=labels)
+        room = Gauge("ustreamer_unconfirmed_max_bytes", "Bound of these: nothing is sent beyond it.", labels=labels)
+        figures = Gauge(
             "ustreamer_transport_figure", "What the transport measures of itself, by name.", labels=(*labels, "figure")
         )
-        wire = CounterMetricFamily(
-            "ustreamer_endpoint_wire_bytes",
-            "Bytes that TCP has carried for the endpoint, with TLS, and with what was sent again.",
-            labels=(*labels, "direction"),
-        )
-        payload = CounterMetricFamily(
+        text = "Bytes that TCP has carried for the endpoint, with TLS, and with what was sent again."
+        wire = Total("ustreamer_endpoint_wire_bytes", text, labels=(*labels, "direction"))
+        payload = Total(
             "ustreamer_endpoint_payload_bytes", "Payload of the endpoint's messages.", labels=(*labels, "direction")
         )
         for account in endpoints:

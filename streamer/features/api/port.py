@@ -4,7 +4,6 @@ Each group of pages is an object with ``routes()``, in a module of its own.
 """
 
 import logging
-from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -25,14 +24,6 @@ from streamer.features.record import RunningStreamer
 from streamer.files import Files
 
 logger = logging.getLogger("ustreamer.admin")
-
-
-@dataclass(frozen=True, slots=True)
-class PortFiles:
-    """The contents of the files that a configuration names for the port. ``certificate`` None: no TLS."""
-
-    certificate: PortCertificate | None
-    control: ControlConfig
 
 
 class AdminPort:
@@ -70,18 +61,19 @@ class AdminPort:
         self._live.tick(now_s)
         self._expiry.tick(now_s)
 
-    def prepare(self, config: Config) -> tuple[PortFiles, list[str]]:
-        """Read the files of another configuration for `use`. Return them and their problems. May hang: use a thread."""
+    def prepare(self, config: Config) -> list[str]:
+        """Read the files of another configuration for `use`. Return the problems. May hang: use a thread."""
         tls = None if config.metrics is None else config.metrics.tls
         try:
-            return PortFiles(None if tls is None else PortCertificate(tls), _control(config)), []
+            self._prepared = _control(config), None if tls is None else PortCertificate(tls)
         except TlsError as exc:
-            return PortFiles(None, config.control), [str(exc)]
+            return [str(exc)]
+        return []
 
-    def use(self, config: Config, files: PortFiles) -> None:
-        """Apply other access rules and TLS files from now on. Address and port stay the same."""
+    def use(self, config: Config) -> None:
+        """Apply the access rules and TLS files that were prepared. Address and port stay the same."""
         if self._server is not None and config.metrics is not None:
-            self._server.use(config.metrics, files.control, files.certificate)
+            self._server.use(config.metrics, *self._prepared)
 
     async def provide_token(self, config: Config) -> None:
         """Create the file with the token beside the journal if it is needed and missing. The folder has to exist."""

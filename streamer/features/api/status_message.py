@@ -1,15 +1,12 @@
 """The content of the status that core.ustreamer publishes: health, waiting messages, endpoints, the pair. Bounded."""
 
-from collections.abc import Sequence
 from heapq import nlargest
-from typing import Protocol
 
 from streamer import __version__
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
-from streamer.delivery.router import Router
 from streamer.features.api.readiness import unready
-from streamer.features.record import Feature
+from streamer.features.record import BuiltStreamer
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 
 ROUTES = 20
@@ -19,26 +16,12 @@ TEXT = 200
 """The most characters of a name or a reason."""
 
 
-class StatusSource(Protocol):
-    """A streamer whose status is reported."""
-
-    router: Router
-
-    @property
-    def config(self) -> Config:
-        """Return the configuration in use."""
-
-    @property
-    def features(self) -> Sequence[Feature]:
-        """Return the features, whether they are configured or not."""
-
-
 class StatusView:
     """Reads the status of a streamer, which must have its router already."""
 
-    def __init__(self, running: StatusSource) -> None:
-        self._running = running
-        self._router = running.router
+    def __init__(self, streamer: BuiltStreamer) -> None:
+        self._streamer = streamer
+        self._router = streamer.router
         self._started_ms = self._router.clock.wall_ms()
         self._began_s = self._router.clock.monotonic_s()
         self._fingerprint: tuple[Config, str] | None = None
@@ -77,7 +60,7 @@ class StatusView:
             config_fingerprint=self._hash(),
         )
         status.started.FromMilliseconds(self._started_ms)
-        for feature in self._running.features:
+        for feature in self._streamer.features:
             feature.report(status)
         if router.journal is not None:
             journal = router.journal
@@ -92,7 +75,7 @@ class StatusView:
         return status
 
     def _hash(self) -> str:
-        config = self._running.config
+        config = self._streamer.config
         if self._fingerprint is None or self._fingerprint[0] is not config:
             self._fingerprint = config, fingerprint(config)
         return self._fingerprint[1]

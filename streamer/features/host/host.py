@@ -12,7 +12,7 @@ from streamer.features.host.rpc import Method, RpcService
 from streamer.features.host.service import Service
 from streamer.features.host.state import Mirror, StateError, StateFile
 from streamer.features.host.status import StatusService, StreamerView
-from streamer.features.record import Feature, ServiceParts
+from streamer.features.record import Feature, ServiceParts, first
 from streamer.routing.table import RoutingTable
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
@@ -46,13 +46,9 @@ class ServiceHost:
         clock: Clock,
         features: Sequence[Feature],
         view: StreamerView | None = None,
-        mirror: Mirror | None = None,
     ) -> None:
-        """``view``: the source of the published status. None: no status is published.
-
-        ``mirror``: has a copy of the state file elsewhere.
-        """
-        self.state = state_file(config, features, mirror)
+        """``view``: the source of the published status. None: no status is published."""
+        self.state = state_file(config, features, first(feature.mirror for feature in features))
         self._transport = transport
         self.features = features
         self._problem = ""  # why the file cannot be used

@@ -119,7 +119,7 @@ async def running(
     harness = DaemonHarness(folder, changes, tls, clock)
     harness.task = task = asyncio.create_task(harness.daemon.run())
     try:
-        await until(lambda: task.done() or harness.daemon._has_started)
+        await until(lambda: task.done() or harness.daemon.has_started)
         if task.done():
             task.result()
         yield harness

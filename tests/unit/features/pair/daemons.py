@@ -53,7 +53,7 @@ class PairHarness:
                 if task.done():
                     task.result()
             views = [view_of(each) for each in self.harnesses]
-            has_started = any(each.daemon._has_started for each in self.harnesses)
+            has_started = any(each.daemon.has_started for each in self.harnesses)
             return has_started and not any(view.problem for view in views)
 
         await until(is_ready, "both are ready", within_s=60)

@@ -49,7 +49,7 @@ async def test_a_transport_that_is_built_anew_still_hears_the_other_one_beside_t
 ) -> None:
     daemon, network = two.active.daemon, FakeNetwork()
     monkeypatch.setattr(MemoryTransport, "shared", network)
-    await daemon._rebuild("vehicle")
+    await daemon._reloading.rebuild("vehicle")
     assert network.takes == [pair_of(daemon.features).member.hear_aside]
 
 
@@ -76,7 +76,7 @@ async def test_a_hand_over_is_permitted_begun_and_recorded(two: PairHarness, cap
     assert (accepted.status, told["role"], told["epoch"]) == (202, "active", 1)
     assert await two.tasks[two.harnesses.index(active)] == 0
     assert active.daemon.must_restart
-    await until(lambda: standby.daemon._has_started, "the other one is active")
+    await until(lambda: standby.daemon.has_started, "the other one is active")
     assert (view_of(standby).is_active, view_of(standby).epoch) == (True, 2)
     denied, asked, *roles = audited(caplog)
     assert denied.startswith("denied who=http where=127.0.0.1 reason=expected Authorization")
@@ -179,7 +179,7 @@ async def test_on_standby_nothing_can_be_changed_and_everything_be_read(two: Pai
 async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     active, standby = two.active, two.standby
     told: list[str] = []
-    monkeypatch.setattr("streamer.daemon.systemd.notify", lambda *lines: told.extend(lines))
+    monkeypatch.setattr("streamer.daemon.daemon.systemd.notify", lambda *lines: told.extend(lines))
     asked = await standby.ask("/readyz")
     assert (asked.status, asked.json["ready"], asked.json["reasons"]) == (200, True, [])
     shown = [(await each.ask("/metrics", headers={})).text for each in (active, standby)]

@@ -17,7 +17,7 @@ async def test_one_on_standby_writes_no_events_and_begins_with_its_links_when_it
         standby.transport("cloud").restore_link()
         assert two.active is two.harnesses[0]
         two.active.daemon.stop()
-        await until(lambda: standby.daemon._has_started, "the take-over")
+        await until(lambda: standby.daemon.has_started, "the take-over")
     found = events_below(tmp_path / "traces-b", config.authority)
     assert (found[0], sorted(found[1:3]), sorted(found[3:-1]), found[-1]) == (
         begun[0],

@@ -75,7 +75,7 @@ async def test_the_port_answers_in_the_middle_of_a_recovery(process: Process, mo
     assert process.told("EXTEND_TIMEOUT_USEC=60000000") >= 1
     assert process.told("READY=1") == 0
     gate.is_open = True
-    await until(lambda: daemon._has_started, "the start")
+    await until(lambda: daemon.has_started, "the start")
     assert json.loads(await asyncio.to_thread(process.body, "/readyz"))["reasons"] == []
     daemon.stop()
     await run
@@ -96,7 +96,7 @@ async def test_a_stop_in_the_middle_of_a_recovery_leaves_everything_in_the_journ
     gate.is_open = True
     again = Daemon(load(process.file), process.file)
     run = asyncio.create_task(again.run())
-    await until(lambda: again._has_started, "the start")
+    await until(lambda: again.has_started, "the start")
     again.stop()
     assert gate.slices == 1 + 2
     await run

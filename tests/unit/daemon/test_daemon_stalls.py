@@ -22,13 +22,13 @@ UNCONFIRMED_S = 1.5
 async def test_a_message_does_not_count_as_delivered_by_time_in_which_nothing_could_be_heard_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, delayed_s: float
 ) -> None:
-    monkeypatch.setattr("streamer.daemon._DELAYED_S", 2.0 if delayed_s else 600.0)
+    monkeypatch.setattr("streamer.daemon.daemon._DELAYED_S", 2.0 if delayed_s else 600.0)
     process = Process(tmp_path)
     process.systemd.close()
     process.file.write_text(process.file.read_text().replace("bus: cloud", f"bus: stalls, unconfirmed_s: {UNCONFIRMED_S}"))
     daemon = Daemon(load(process.file), process.file)
     running = asyncio.create_task(daemon.run())
-    await until(lambda: daemon._has_started, "the start")
+    await until(lambda: daemon.has_started, "the start")
     vehicle, store = daemon.transports["vehicle"], daemon.router.egresses["cloud"].store
     assert isinstance(vehicle, MemoryTransport)
     assert store is not None

@@ -90,7 +90,7 @@ def notifications(number: int) -> list[UMessage]:
 async def test_the_last_words_tell_what_is_in_the_journal_from_what_its_source_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_writable: bool, said: str
 ) -> None:
-    monkeypatch.setattr("streamer.daemon._CLOSE_JOURNAL_S", 0.2)
+    monkeypatch.setattr("streamer.daemon.daemon._CLOSE_JOURNAL_S", 0.2)
     (tmp_path / "folder").mkdir() if is_writable else (tmp_path / "folder").touch()
     async with in_process(tmp_path, journal={"path": str(tmp_path / "folder" / "journal.db")}) as served:
         served.transport("cloud").set_state(LinkState.DOWN)
@@ -172,7 +172,7 @@ async def test_hangup_with_a_pipe_in_place_of_the_file_changes_nothing(daemon: P
     assert await daemon.end() == 0
 
 
-@pytest.mark.parametrize("where", ["load", "beyond_reload", "Feature.prepare", "Feature.reloaded"])
+@pytest.mark.parametrize("where", ["load", "beyond_reload", "Reload.run", "Assembly.prepare"])
 async def test_a_reload_that_fails_as_nobody_has_foreseen_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
@@ -182,7 +182,7 @@ async def test_a_reload_that_fails_as_nobody_has_foreseen_ends_nothing(
             def fail(*arguments: object, **named: object) -> None:
                 raise LookupError("a bug")
 
-            context.setattr(f"streamer.daemon.{where}", fail)
+            context.setattr(f"streamer.daemon.reload.{where}", fail)
             problems = await served.daemon.reload("test", "here")
         assert problems == ["the reload failed: LookupError; the log has its traceback"]
         assert "reload_failed" in caplog.text
@@ -207,10 +207,10 @@ async def test_a_feature_that_cannot_do_what_a_file_wants_is_a_reason_at_a_reloa
 async def test_a_file_system_that_hangs_costs_a_reload_its_time_and_holds_up_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamer.daemon._FILES_S", 0.1)
+    monkeypatch.setattr("streamer.daemon.reload._FILES_S", 0.1)
     async with in_process(tmp_path) as served:
         released = threading.Event()
-        monkeypatch.setattr("streamer.daemon.load", lambda *arguments, **named: released.wait())
+        monkeypatch.setattr("streamer.daemon.reload.load", lambda *arguments, **named: released.wait())
         for _ in range(2):  # the second one waits for the first one's thread, and begins none
             assert await served.daemon.reload("test", "here") == [
                 f"{served.file}: no answer within 0.1 s: does its file system hang?"
