@@ -22,12 +22,13 @@ from typing import NoReturn, TypeGuard
 import uvloop
 
 from streamer import __version__
-from streamer.config.cost import memory_hint
 from streamer.config.load import ConfigError, json_schema, load, warnings
 from streamer.config.models import Config
 from streamer.config.tls import TlsError
+from streamer.features.every import FEATURES, FILE
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import flush_audit_log, open_audit_log, set_up
+from streamer.tools.cost import memory_hint
 from streamer.tools.memory import allowed_bytes, keep_giving_back
 from streamer.tools.text import (
     CONFIG_DEFAULT,
@@ -151,6 +152,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
         prog="streamer", description="Routes uProtocol messages between MQTT 5 and Zenoh and loses none of them."
     )
     parser.add_argument("--version", action="version", version=f"streamer {__version__} ({FORM})")
+    parser.set_defaults(features=FEATURES, kind=FILE)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: object, text: str, needs_config: bool = True) -> argparse.ArgumentParser:
@@ -166,7 +168,6 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.features.every import FEATURES  # noqa: PLC0415
     from streamer.tools import (  # noqa: PLC0415
         completion,
         dead_letters,
@@ -179,7 +180,6 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     )
     from streamer.tools import config as config_commands  # noqa: PLC0415
 
-    parser.set_defaults(features=FEATURES)
     init.add_to(commands)
     run()
     for feature in FEATURES:
@@ -193,7 +193,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process
-    config = load(arguments.config)
+    config = load(arguments.config, kind=arguments.kind)
     try:
         set_up(config.log.level, config.log.format, config.log.repeat_s, open_audit_log(config.log.audit))
     except OSError as exc:
@@ -266,5 +266,5 @@ def _flat(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _schema(arguments: argparse.Namespace) -> int:
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(json_schema(arguments.kind), indent=2))
     return 0

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from streamer.config.load import json_schema
+from streamer.features.every import FILE
 from tests.config_keys import leaves
 from tests.pages import prose
 from tests.structure import imports_of, measured
@@ -31,13 +32,6 @@ CHAPTERS = ROOT / "docs/adr"
 KERNEL = {"uprotocol", "routing", "transports", "delivery", "journal", "config", "logs", "tokens"}
 KERNEL |= {"backoff", "clock", "due", "files", "plugins", "rate", "systemd"}
 """What stands directly in `streamer` and carries messages."""
-
-OF_FEATURES = {
-    "config.cost",
-    "config.pair",
-    "config.push",
-}
-"""Modules that stand in a package of the kernel and belong to a feature."""
 
 RIDDLE = re.compile(
     r"^(it|they|he|she|who|whoever|what|whatever|that|those|these|its|their|nobody|somebody|of)\b"
@@ -71,8 +65,7 @@ def of_the_whole(folder: str) -> list[Path]:
 
 def is_kernel(module: str) -> bool:
     """Return whether a module of `streamer`, by its full name, belongs to the kernel."""
-    name = module.removeprefix("streamer.")
-    return name.partition(".")[0] in KERNEL and name not in OF_FEATURES
+    return module.removeprefix("streamer.").partition(".")[0] in KERNEL
 
 
 def sources(folder: str) -> list[Path]:
@@ -210,7 +203,7 @@ def repeated() -> list[str]:
 
 def configuration_keys() -> int:
     """Return how many keys of the configuration hold a value."""
-    schema = json_schema()
+    schema = json_schema(FILE)
     definitions = schema["$defs"]
     options = (part for name, part in definitions.items() if name.endswith(".options"))
     return sum(1 for part in (schema, *options) for _ in leaves(part, definitions))
@@ -258,7 +251,7 @@ FIGURES: Mapping[str, Callable[[], int]] = {
     "lines": lambda: lines(of_the_whole("streamer")),
     "kernel-lines": lambda: lines(kernel_files()),
     "pair-lines": lambda: lines(
-        path for path in sources("streamer/features/pair") if path.stem not in ("command", "feature", "page")
+        path for path in sources("streamer/features/pair") if path.stem not in ("command", "config", "feature", "page")
     ),
     "test-lines": lambda: lines(of_the_whole("tests")),
     "job-lines": lambda: lines(sources("spark_jobs")),

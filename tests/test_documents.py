@@ -15,11 +15,11 @@ from spark_jobs.schema import EVENT, TRACE
 from spark_jobs.tables import TABLES, VIEWS
 from streamer.config.load import json_schema
 from streamer.config.metrics import MetricsConfig
-from streamer.config.models import Config
-from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
+from streamer.features.every import FILE
+from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.push import Push
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
@@ -151,7 +151,7 @@ def exported(tmp_path: Path) -> set[str]:
     raw["permissions"] = {"tap": {"verifier": "jwt", "options": {"jwks_file": "/k", "issuer": "i", "audience": "a"}}}
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
-    daemon = Daemon(Config.model_validate(raw))
+    daemon = Daemon(FILE.model_validate(raw))
     told = list(families(pair_of(daemon.features)))
     pair_of(daemon.features)._is_standby = False  # as of one that is active
     others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]
@@ -175,9 +175,9 @@ async def test_no_page_names_a_metric_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_every_kind_of_entry_of_usubscription_is_listed() -> None:
     raw = yaml.safe_load((ROOT / "config/minimal.yaml").read_text())
-    service = one_of(Daemon(Config.model_validate(raw)).service_host.features, UsubscriptionFeature).gauges()
+    service = one_of(Daemon(FILE.model_validate(raw)).service_host.features, UsubscriptionFeature).gauges()
     external = {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}
-    follower = one_of(Daemon(Config.model_validate(raw | external)).service_host.features, UsubscriptionFeature).gauges()
+    follower = one_of(Daemon(FILE.model_validate(raw | external)).service_host.features, UsubscriptionFeature).gauges()
     (kinds,) = (row[2] for row in rows(DOCS / "metrics.md", "## Metrics") if "_usubscription_entries" in row[0])
     assert set(INLINE.findall(kinds)) == {*service, *follower}
 
@@ -327,7 +327,7 @@ def packages() -> list[str]:
 @pytest.mark.parametrize("page", ["architecture.md", "bounds.md"])
 def test_every_function_that_the_architecture_names_is_there(page: str) -> None:
     text = (DOCS / page).read_text()
-    schema = json_schema()
+    schema = json_schema(FILE)
     keys = {path for path, _, _ in leaves(schema, schema["$defs"])}  # of the configuration: some are named as packages are
     found = [name for name in INLINE.findall(text) if re.fullmatch(rf"({'|'.join(packages())})\.[\w.]+", name)]
     found = [name for name in found if name not in keys]

@@ -1,7 +1,8 @@
 """Takes a feature out of the tree in the working directory, a copy: ``python -m tests.without NAME``; see ``make without``.
 
-Its folder, its lines in the lists, its entries in pyproject.toml and its tests go; so does every other file of tests that
-imports one of these, directly or not: they are printed. A file of the program that imports it stays: the copy does not pass.
+Its folder, its lines in the lists and in config/streamer.yaml, its entries in pyproject.toml and its tests go; so does every
+other file of tests that imports one of these, directly or not: they are printed. A file of the program that imports it is
+left, so the copy does not pass.
 """
 
 import re
@@ -44,6 +45,10 @@ if __name__ == "__main__":
             sys.exit(f"{feature}: not in {listed}")
         without("|".join([brings, *(f"    {kind}," for kind in kinds)]), listed)
     without(rf' *"streamer\.features\.{feature}[\w.]*",', Path("pyproject.toml"))
+    for key in re.findall(
+        r'KEYS = \{"(?:endpoints\.\*\.)?(\w+)"', Path(f"streamer/features/{feature}/feature.py").read_text()
+    ):
+        without(f" *{key}: null$", Path("config/streamer.yaml"))
     for module in modules:
         Path(*module.split(".")).with_suffix(".py").unlink(missing_ok=True)
     shutil.rmtree(f"streamer/features/{feature}")

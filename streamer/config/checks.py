@@ -76,22 +76,20 @@ def check_options(options: Any, name: str | None, load: Callable[[str], Any]) ->
 
 def findings(raw: Any) -> Iterator[Finding]:
     """Yield every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
-    endpoints = _part(raw, "endpoints")
+    endpoints = part(raw, "endpoints")
     authorities = {
-        name: [text for text in _items(_part(endpoint, "authorities")) if isinstance(text, str)]
+        name: [text for text in _items(part(endpoint, "authorities")) if isinstance(text, str)]
         for name, endpoint in (endpoints.items() if isinstance(endpoints, Mapping) else ())
         if isinstance(name, str)
     }
-    yield from _endpoints(authorities, _part(raw, "authority"), endpoints)
+    yield from _endpoints(authorities, part(raw, "authority"), endpoints)
     if authorities:
         yield from _dead_letter(raw, authorities)
-        yield from _routes(list(_items(_part(raw, "routes"))), authorities)
-        yield from _permissions(_part(_part(raw, "permissions"), "endpoints"), authorities)
-    yield from _multicast(_items(_part(raw, "multicast")))
-    if _part(_part(raw, "usubscription"), "initial") and _part(raw, "utwin") is None:
+        yield from _routes(list(_items(part(raw, "routes"))), authorities)
+        yield from _permissions(part(part(raw, "permissions"), "endpoints"), authorities)
+    yield from _multicast(_items(part(raw, "multicast")))
+    if part(part(raw, "usubscription"), "initial") and part(raw, "utwin") is None:
         yield Finding(("usubscription", "initial"), "expected a section `utwin` as well: it keeps the last messages")
-    if _part(raw, "pair") is not None and _part(raw, "journal") is None:
-        yield Finding(("pair",), "expected a section `journal` as well: it is what the other streamer has a copy of")
 
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:
@@ -104,7 +102,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
             text = f"expected another name: {LOCAL_ENDPOINT!r} is where the streamer's own services are"
             yield Finding(("endpoints", name), text)
         seen: set[str] = set()
-        for position, text in enumerate(_items(_part(endpoints[name], "authorities"))):
+        for position, text in enumerate(_items(part(endpoints[name], "authorities"))):
             location = ("endpoints", name, "authorities", position)
             if not isinstance(text, str):
                 continue
@@ -117,7 +115,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
 
 def _dead_letter(raw: Any, known: Iterable[str]) -> Iterator[Finding]:
     choices = [ORIGIN, *known]
-    for position, name in enumerate(_items(_part(_part(raw, "dead_letter"), "endpoints"))):
+    for position, name in enumerate(_items(part(part(raw, "dead_letter"), "endpoints"))):
         if isinstance(name, str) and name not in choices:
             yield Finding(("dead_letter", "endpoints", position), _unknown_endpoint(name, choices))
 
@@ -126,7 +124,7 @@ def _routes(routes: list[Any], authorities: Mapping[str, list[str]]) -> Iterator
     ends_seen: dict[tuple[str, str], int] = {}
     names_seen: dict[str, int] = {}
     for position, route in enumerate(routes):
-        start, end, name = _part(route, "from", "from_"), _part(route, "to"), _part(route, "name")
+        start, end, name = part(route, "from", "from_"), part(route, "to"), part(route, "name")
         for key, endpoint in (("from", start), ("to", end)):
             if isinstance(endpoint, str) and endpoint not in authorities:
                 yield Finding(("routes", position, key), _unknown_endpoint(endpoint, authorities))
@@ -153,7 +151,7 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
     """Yield patterns that can never match, because their authority is not reached through the route's start."""
     if not isinstance(start, str) or start not in authorities:
         return
-    for index, pattern in enumerate(_items(_part(route, "publish"))):
+    for index, pattern in enumerate(_items(part(route, "publish"))):
         authority = _authority_of(pattern)
         if authority is None or authority in (ANY_AUTHORITY, *authorities[start]):
             continue
@@ -174,12 +172,12 @@ def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterat
         if name not in authorities:
             yield Finding(here, _unknown_endpoint(str(name), authorities))
             continue
-        for index, rule in enumerate(_items(_part(section, "rules"))):
+        for index, rule in enumerate(_items(part(section, "rules"))):
             for kind in ("allow", "deny"):
-                authority = _authority_of(_part(_part(rule, kind), "from", "from_"))
+                authority = _authority_of(part(part(rule, kind), "from", "from_"))
                 if authority is not None and is_elsewhere(authority, name, authorities):
                     yield Finding((*here, "rules", index, kind, "from"), _never_comes(authority, name, authorities))
-        identities = _part(section, "identities")
+        identities = part(section, "identities")
         for identity, spoken_for in identities.items() if isinstance(identities, Mapping) else ():
             for index, text in enumerate(_items(spoken_for)):
                 if isinstance(text, str) and text != OWN_NAME and is_elsewhere(text, name, authorities):
@@ -205,7 +203,7 @@ def _never_comes(authority: str, endpoint: str, authorities: Mapping[str, list[s
 def _authority_of(pattern: Any) -> str | None:
     """Return the authority of a pattern, which may be text; None if the pattern is invalid."""
     try:
-        found = UUri.parse(pattern).authority if isinstance(pattern, str) else _part(pattern, "authority")
+        found = UUri.parse(pattern).authority if isinstance(pattern, str) else part(pattern, "authority")
     except UriError:
         return None
     return found if isinstance(found, str) else None
@@ -216,7 +214,7 @@ def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:
     broadcasts_seen: dict[tuple[UUri, Any], int] = {}
     topics_seen: dict[UUri, str] = {}
     for position, entry in enumerate(broadcasts):
-        provider, name, partitions = (_part(entry, key) for key in ("provider", "broadcast", "partitions"))
+        provider, name, partitions = (part(entry, key) for key in ("provider", "broadcast", "partitions"))
         try:
             provider = UUri.parse(provider) if isinstance(provider, str) else provider
         except UriError:
@@ -240,7 +238,7 @@ def _unknown_endpoint(name: str, known: Iterable[str]) -> str:
     return f"expected one of the endpoints ({', '.join(known)}), found {name!r}{nearest(name, known)}"
 
 
-def _part(whole: Any, *keys: str) -> Any:
+def part(whole: Any, *keys: str) -> Any:
     """Return the value of the first of ``keys`` that ``whole`` (a mapping or a model) has; None if it has none."""
     for key in keys:
         if isinstance(whole, Mapping):

@@ -7,7 +7,6 @@ reads only the mode.
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from streamer.config.claims import paths
 from streamer.config.models import Config
@@ -29,18 +28,6 @@ def exposures(config: Config) -> Iterator[str]:
             f"control.http: any, and metrics.listen is {metrics.listen}: the token goes there unencrypted; "
             "set metrics.tls, or use loopback"
         )
-    if config.otel is not None and config.otel.endpoint.startswith("http:"):
-        address = urlsplit(config.otel.endpoint)
-        if not is_loopback(address.hostname or ""):
-            sent = (
-                "what is pushed" if config.otel.headers_file is None else "what is pushed, and the headers of headers_file,"
-            )
-            yield f"otel.endpoint: {config.otel.endpoint}: {sent} can be read on the way; use https"
-    pair = config.pair
-    if pair is not None and pair.tls is None and not is_loopback(pair.address[0]):
-        key = "listen" if pair.listens else "connect"
-        where = pair.listen or pair.connect
-        yield f"pair.{key}: {where}: messages, with the tokens in them, can be read on the way; set pair.tls"
     yield from _open_services(config)
     for location, path in paths(config):
         if is_secret_file(str(location[-1])):

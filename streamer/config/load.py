@@ -62,18 +62,20 @@ class ConfigError(ValueError):
         self.problems = problems
 
 
-def load(path: Path, environ: Mapping[str, str] = os.environ, may_wait: bool = True) -> Config:
+def load(
+    path: Path, environ: Mapping[str, str] = os.environ, may_wait: bool = True, *, kind: type[Config] = Config
+) -> Config:
     """Read and check ``path``; ``${NAME}`` comes from ``environ``. Raises `ConfigError`, and nothing else.
 
-    ``may_wait``: also read from a pipe, which may block.
+    ``may_wait``: also read from a pipe, which may block. ``kind``: the class of the file, with the sections of the features.
     """
-    return load_text(_text(path, may_wait), path, environ)
+    return load_text(_text(path, may_wait), path, environ, kind)
 
 
-def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ, kind: type[Config] = Config) -> Config:
     """Check a text that is, or will be, in ``path``, as `load` does. Raises `ConfigError`, and nothing else."""
     try:
-        return _loaded(text, path, environ)
+        return _loaded(text, path, environ, kind)
     except ConfigError:
         raise
     except Exception as exc:  # noqa: BLE001  # a bug, here or in a plugin, must not end a daemon. Its text may hold a secret
@@ -110,9 +112,9 @@ def load_as(model: type[M], path: Path, environ: Mapping[str, str] = os.environ)
     return found, document
 
 
-def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> Config:
+def _loaded(text: str, path: Path, environ: Mapping[str, str], kind: type[Config]) -> Config:
     document, reporter = _opened(text, path, environ, "authority, endpoints and routes")
-    config = _validated(document, reporter) if isinstance(document.data, dict) else None
+    config = _validated(document, reporter, kind) if isinstance(document.data, dict) else None
     if reporter.has_problems or config is None:
         raise ConfigError(reporter.sorted())
     return config
@@ -154,7 +156,7 @@ def _unusable(path: Path, position: Position, message: str) -> ConfigError:
     return ConfigError([Problem(str(path), *position, "", message)])
 
 
-def _validated(document: Document, reporter: "_Reporter") -> Config | None:
+def _validated(document: Document, reporter: "_Reporter", kind: type[Config]) -> Config | None:
     data, mistakes, secrets = without_secrets(document.data)
     document.secrets += secrets
     for location, message in mistakes:
@@ -165,9 +167,9 @@ def _validated(document: Document, reporter: "_Reporter") -> Config | None:
             message = f"unknown key; expected one of {', '.join(POLICY_KEYS)} in the route itself"
             reporter.add(("routes", index, "queue_policy"), message, of_key=True)
     try:
-        return Config.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as exc:
-        reporter.add_errors(exc, data, Config)
+        reporter.add_errors(exc, data, kind)
     return None
 
 
@@ -255,6 +257,8 @@ def warnings(config: Config) -> list[str]:
 
 def _warnings(config: Config) -> Iterator[str]:
     yield from exposures(config)
+    for _, section in config.feature_sections():
+        yield from section.hints(config)
     relative = {dotted(location): path for location, path in paths(config) if not path.is_absolute()}
     if relative:
         named = ", ".join(f"{key}: {path}" for key, path in relative.items())
@@ -315,16 +319,6 @@ def _bystanders(config: Config) -> Iterator[str]:
     for name in shared:
         if ANY_AUTHORITY not in config.endpoints[name].authorities:
             continue
-        elsewhere = [each for other, endpoint in config.endpoints.items() if other != name for each in endpoint.authorities]
-        patterns = [pattern for route in config.routes if route.from_ == name for pattern in route.publish]
-        if config.pair is not None and (
-            ANY_AUTHORITY in elsewhere or any(pattern.authority == ANY_AUTHORITY for pattern in patterns)
-        ):
-            yield (
-                f'endpoints.{name}.authorities: with "*" the standby of the pair would be taken for the receiver of what '
-                "the active one sends there, so it does not listen: what is put there while a take-over lasts is lost; "
-                f"list the authorities that are reached through {name}"
-            )
         if len(shared) > 1:
             others = ", ".join(other for other in shared if other != name)
             yield (
@@ -358,9 +352,9 @@ def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
     return not set(far.authorities) & {*options.local, config.authority}
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(kind: type[Config]) -> dict[str, Any]:
     """Return the JSON Schema of the file, for editors, with the options of all installed transports and token verifiers."""
-    schema = Config.model_json_schema()
+    schema = kind.model_json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     route, queue_policy = definitions["RouteConfig"]["properties"], QueuePolicy.model_json_schema()
     del route["queue_policy"]

@@ -1,6 +1,7 @@
 """The section of the configuration for the HTTP port (`metrics`)."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -8,6 +9,7 @@ from pydantic import AfterValidator
 from streamer.config.tls import TlsConfig
 from streamer.config.types import HostName, HostPort, Section, expected
 from streamer.transports.addresses import is_loopback
+from streamer.transports.certificates import CertificateFile, CertificateRole
 
 _ORIGIN = re.compile(r"https?://([A-Za-z0-9][A-Za-z0-9_.-]{,252}|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 
@@ -35,6 +37,13 @@ class MetricsConfig(Section):
     """TLS on the port. None: no TLS."""
     console: bool | None = None
     """Whether there is a web console. None: if the port listens on a loopback address."""
+
+    def certificates(self) -> Iterator[tuple[str, CertificateFile]]:
+        """Yield the files with certificates that the port uses, each with its key."""
+        if self.tls is not None:
+            yield "metrics.tls.cert_file", CertificateFile(CertificateRole.SERVER, self.tls.cert_file)
+            if self.tls.client_ca_file is not None:
+                yield "metrics.tls.client_ca_file", CertificateFile(CertificateRole.AUTHORITIES, self.tls.client_ca_file)
 
     @property
     def has_console(self) -> bool:

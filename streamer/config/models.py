@@ -5,26 +5,25 @@ once: those of single values and those between the parts (`streamer.config.check
 expected; `streamer.config.messages` adds what was found.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamer.config.checks import ORIGIN, RESERVED_ROUTES, check_installed, check_options, findings
+from streamer.config.checks import ORIGIN, RESERVED_ROUTES, Finding, check_installed, check_options, findings, part
 from streamer.config.claims import conflicts, database, read_only, without_name, written
 from streamer.config.metrics import MetricsConfig
-from streamer.config.pair import PairConfig
 from streamer.config.permissions import PermissionsConfig
-from streamer.config.push import OtelConfig, StatusConfig
-from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, UsubscriptionConfig, UtwinConfig
+from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, StatusConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
     MIB,
@@ -41,8 +40,10 @@ from streamer.config.types import (
     too_small,
 )
 from streamer.transports.base import LONGEST_S
+from streamer.transports.certificates import CertificateFile
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
+from streamer.transports.probe import Probe
 from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 from streamer.uprotocol.well_known import DEAD_LETTERS
@@ -149,7 +150,53 @@ class QueuePolicy(Section):
 _IN_ORDER = TopicPolicy(topic=everything_at(ANY_AUTHORITY))
 
 
-class EndpointConfig(Section):
+class FeatureSection(Section):
+    """A section of the file that a feature brings. Others ask it what follows from it, and need not know what it means."""
+
+    @classmethod
+    def fixed_keys(cls) -> Iterable[str] | None:
+        """Return the keys whose change needs a restart, as does adding or removing the section; None: no change does."""
+        return None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bound on the memory that the feature takes."""
+        return 0
+
+    def claims(self, config: "Config") -> Iterable[Claim]:
+        """Return the claims to resources that only one part of a configuration may have."""
+        return ()
+
+    @classmethod
+    def mistakes(cls, raw: Any) -> Iterable[Finding]:
+        """Return the mistakes between the section and the rest of a file, of which the values may be wrong."""
+        return ()
+
+    def hints(self, config: "Config") -> Iterable[str]:
+        """Return sentences about what is valid, but may not be intended."""
+        return ()
+
+    def certificates(self) -> Iterable[tuple[str, CertificateFile]]:
+        """Return the files with certificates that the feature uses, each with its key in the section."""
+        return ()
+
+    def probes(self, config: "Config", running: Mapping[str, Any] | None) -> Iterable[Probe]:
+        """Return the tests of this machine. ``running``: the state of the streamer that runs with this configuration."""
+        return ()
+
+
+S = TypeVar("S", bound=FeatureSection)
+
+
+class HasSections(Section):
+    """A part of the file in which sections of features stand."""
+
+    def section(self, kind: type[S]) -> S | None:
+        """Return the section of a feature by its class; None: there is none."""
+        return next((value for _, value in self if isinstance(value, kind)), None)
+
+
+class EndpointConfig(HasSections):
     """One network: how to reach it, and who lives there."""
 
     transport: str
@@ -273,7 +320,11 @@ class RememberConfig(Section):
     """How long they are remembered."""
 
 
-class Config(Section):
+AT_ENDPOINTS = "endpoints.*."
+"""The beginning of the key of a feature's section that stands at each endpoint."""
+
+
+class Config(HasSections):
     """The whole file."""
 
     authority: SingleAuthority
@@ -294,8 +345,6 @@ class Config(Section):
     """The HTTP port for metrics, health and administration. None: no port."""
     trace: TraceConfig | None = None
     """A record of each outcome of each message. None: off."""
-    otel: OtelConfig | None = None
-    """A collector of OpenTelemetry that metrics and spans are sent to. None: off."""
     status: StatusConfig | None = None
     """The status that the streamer publishes on a topic of its own. None: off."""
     log: LogConfig = LogConfig()
@@ -308,14 +357,21 @@ class Config(Section):
     """Where subscriptions and pause rules are kept."""
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
     """The streamer's uSubscription service. None: off."""
-    utwin: UtwinConfig | None = None
-    """The uTwin service: the last Publish of each topic. None: no such service."""
-    pair: PairConfig | None = None
-    """The other streamer of a pair. None: this one works alone."""
     control: ControlConfig = ControlConfig()
     """The uEntities and programs that may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []
     """Broadcasts that receivers may listen to by name instead of by number."""
+
+    def feature_sections(self) -> Iterator[tuple[str, FeatureSection]]:
+        """Yield each section of a feature with its key, those at endpoints included."""
+        for where, owner in ("", self), *((f"endpoints.{name}.", each) for name, each in self.endpoints.items()):
+            yield from ((f"{where}{key}", value) for key, value in owner if isinstance(value, FeatureSection))
+
+    def certificates(self) -> Iterator[tuple[str, CertificateFile]]:
+        """Yield the files with certificates that the streamer itself uses, each with its key."""
+        yield from () if self.metrics is None else self.metrics.certificates()
+        for name, section in self.feature_sections():
+            yield from ((f"{name}.{key}", file) for key, file in section.certificates())
 
     @property
     def listed_authorities(self) -> frozenset[str]:
@@ -336,8 +392,8 @@ class Config(Section):
         """Yield the claims of all parts to resources that only one may have: ports, files, sessions."""
         if self.metrics is not None:
             yield from tcp(("metrics", "listen"), self.metrics.host, self.metrics.port)
-        if self.pair is not None and self.pair.listens:
-            yield from tcp(("pair", "listen"), *self.pair.address)
+        for _, section in self.feature_sections():
+            yield from section.claims(self)
         for name, endpoint in self.endpoints.items():
             for claim in endpoint.options.claims(self.authority):
                 yield claim._replace(key=("endpoints", name, "options", *claim.key))
@@ -348,8 +404,6 @@ class Config(Section):
             if self.metrics is not None and self.control.http_token_file is None:
                 yield written(("control", "http_token_file"), journal.default_token)
             yield from database(("journal", "path"), journal.path)
-            if self.pair is not None:
-                yield written(("pair",), journal.default_pair)
         if state is not None:
             yield from database(("state", "path"), state)
         if self.trace is not None:
@@ -390,6 +444,10 @@ class Config(Section):
                 again = PydanticCustomError(error["type"], error["msg"], error.get("ctx"))
                 errors.append({"type": again, "loc": error["loc"], "input": error["input"]})
         found = list(findings(raw))
+        for key, field in cls.model_fields.items():
+            for kind in get_args(field.annotation):
+                if isinstance(kind, type) and issubclass(kind, FeatureSection) and part(raw, key) is not None:
+                    found += kind.mistakes(raw)
         if config is not None:
             found += list(without_name(config)) or conflicts(config.claims())
         for finding in found:
@@ -398,6 +456,20 @@ class Config(Section):
         if errors or config is None:
             raise ValidationError.from_exception_data(cls.__name__, errors, hide_input=True)
         return config
+
+
+def with_sections(sections: Mapping[str, type[FeatureSection]]) -> type[Config]:
+    """Return the class of files with these sections of features, by key; those at each endpoint begin with `endpoints.*.`"""
+
+    top: dict[str, Any] = {}
+    at_endpoint: dict[str, Any] = {}
+    for key, kind in sections.items():
+        fields = at_endpoint if key.startswith(AT_ENDPOINTS) else top
+        text = f"{kind.__doc__} None: off."
+        fields[key.removeprefix(AT_ENDPOINTS)] = (kind | None, Field(default=None, description=text))
+    endpoint = create_model("EndpointConfig", __base__=EndpointConfig, __doc__=EndpointConfig.__doc__, **at_endpoint)
+    endpoints = (dict[Name, endpoint], Config.model_fields["endpoints"])  # type: ignore[valid-type]  # made here
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, endpoints=endpoints, **top)
 
 
 def _overlaid(base: Any, own: Mapping[str, Any]) -> Any:

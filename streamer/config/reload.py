@@ -1,7 +1,6 @@
 """Finds the changes of a configuration that a reload can apply, and those that need a restart."""
 
 from streamer.config.models import Config, EndpointConfig
-from streamer.config.pair import PairConfig
 from streamer.config.services import StateConfig
 from streamer.config.stores import JournalConfig
 from streamer.config.types import Section
@@ -12,14 +11,19 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
     found = []
     if old.authority != new.authority:
         found.append(f"authority: changed from {old.authority} to {new.authority}; restart to use it")
+    before, after = dict(old.feature_sections()), dict(new.feature_sections())
     changed = (
         *_changed("journal", old.journal, new.journal, *JournalConfig.model_fields),
         *_changed("metrics", old.metrics, new.metrics, "listen"),
         *_changed("state", old.state, new.state, *StateConfig.model_fields),
         # This key decides what the state file contains.
         *_changed("usubscription", old.usubscription, new.usubscription, "external"),
-        *_changed("utwin", old.utwin, new.utwin),
-        *_changed("pair", old.pair, new.pair, *PairConfig.model_fields),
+        *(
+            each
+            for key, section in (before | after).items()
+            if (fixed := section.fixed_keys()) is not None
+            for each in _changed(key, before.get(key), after.get(key), *fixed)
+        ),
     )
     return [*found, *(f"{key}: changed; restart to use it" for key in changed)]
 

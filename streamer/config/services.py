@@ -24,6 +24,9 @@ from streamer.config.types import (
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 
+MOST_EVERY_S = 14 * 86_400
+"""A status expires after three times its interval, and a TTL has 32 bits of milliseconds: less than 50 days."""
+
 
 class StateConfig(Section):
     """Where subscriptions and pause rules are kept."""
@@ -110,19 +113,6 @@ class UsubscriptionConfig(Section):
         return self.initial
 
 
-class UtwinConfig(Section):
-    """The uTwin service: it knows the last Publish of each topic that the streamer has accepted."""
-
-    max_topics: Count = 10_000
-    """Topics whose last message is kept. Beyond that, the authority that has the most forgets its oldest topic."""
-    max_bytes: Size = 16 * MIB
-    """Bytes of these messages; each counts as in a queue. Beyond that likewise."""
-    save_s: ClassVar[float] = 60
-    """For how long a topic has to be quiet until its last message is written to the state file."""
-    max_answer_bytes: Size = MIB
-    """The largest answer. Topics that do not fit are answered with RESOURCE_EXHAUSTED."""
-
-
 class ControlConfig(Section):
     """The uEntities and programs that may pause and resume topics over uProtocol, and change everything else over HTTP."""
 
@@ -145,3 +135,10 @@ class MulticastConfig(Section):
     """The broadcast's name in the provider's interface."""
     partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(at_least_one)]
     """Maps each partition (empty: none) to the resource of its topic at the provider."""
+
+
+class StatusConfig(Section):
+    """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
+
+    every_s: Annotated[float, Field(ge=1, le=MOST_EVERY_S)] = 60
+    """The interval. A change of health is published at once, at most ten times in it. A status expires after three."""

@@ -14,18 +14,6 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 DIGITS = 12
 """The length of a fingerprint: 48 bits, because a metric is a floating-point number and cannot hold more than 53."""
 
-_OF_A_PAIR = (
-    "authority",
-    "queue_policy",
-    "routes",
-    "permissions",
-    "dead_letter",
-    "remember",
-    "usubscription",
-    "utwin",
-    "multicast",
-)
-
 _THIS = "(of this streamer)"
 _OF_ONE = frozenset(("client_id", "username"))
 """Keys of options whose values no two streamers share."""
@@ -43,18 +31,7 @@ def shown(config: Config) -> dict[str, Any]:
 
 def fingerprint(config: Config) -> str:
     """Return `DIGITS` hexadecimal digits: equal for equivalent configurations, and with high probability only for them."""
-    return _digest(config.model_dump(mode="json", by_alias=True))
-
-
-def pair_fingerprint(config: Config) -> str:
-    """Return `DIGITS` hexadecimal digits: equal for two streamers that do the same with every message.
-
-    How each of them reaches its networks, and where its files are, does not count. Neither do values that are the defaults,
-    so that a version with a new key changes nothing.
-    """
-    data = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    reached = {name: (each["transport"], each.get("authorities")) for name, each in data["endpoints"].items()}
-    return _digest([reached, *(data.get(key) for key in _OF_A_PAIR)])
+    return digest(config.model_dump(mode="json", by_alias=True))
 
 
 def cohort(config: Config) -> str:
@@ -71,10 +48,11 @@ def cohort(config: Config) -> str:
                 names.setdefault(authority, f"{{{name}.{number}}}")
     own = re.compile(rf"(?<![a-z0-9]){re.escape(config.authority)}(?![a-z0-9])")
     data = _without_names(config.model_dump(by_alias=True, exclude_defaults=True), own, names)
-    return _digest(shown_value(data, ()))
+    return digest(shown_value(data, ()))
 
 
-def _digest(data: Any) -> str:
+def digest(data: Any) -> str:
+    """Return `DIGITS` hexadecimal digits for values of JSON's types."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 

@@ -1,6 +1,7 @@
-"""TLS on the HTTP port (`metrics.tls`)."""
+"""TLS on the HTTP port (`metrics.tls`), and the files of other sections with TLS."""
 
 import ssl
+from pathlib import Path
 
 from streamer.config.types import FilePath, Section
 from streamer.files import read_file
@@ -28,24 +29,31 @@ class TlsError(ValueError):
 
 def server_context(options: TlsConfig) -> ssl.SSLContext:
     """Return the TLS context of a server, from the files. Raises `TlsError`."""
-    for key, path in options.files():
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authorities = {} if options.client_ca_file is None else {"client_ca_file": options.client_ca_file}
+    load_files(context, "metrics.tls", options.cert_file, options.key_file, **authorities)
+    if authorities:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def load_files(context: ssl.SSLContext, section: str, cert_file: Path, key_file: Path, **authorities: Path) -> None:
+    """Load the files that a section names, CA certificates by their keys. Raises `TlsError`."""
+    for key, path in ({"cert_file": cert_file, "key_file": key_file} | authorities).items():
         try:
             read_file(path)
         except OSError as exc:
-            raise TlsError(f"metrics.tls.{key}: {path}: {exc.strerror or type(exc).__name__}") from exc
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            raise TlsError(f"{section}.{key}: {path}: {exc.strerror or type(exc).__name__}") from exc
     try:
-        context.load_cert_chain(options.cert_file, options.key_file, password=no_passphrase)
+        context.load_cert_chain(cert_file, key_file, password=no_passphrase)
     except (ssl.SSLError, OSError, ValueError) as exc:
         expected = "expected a certificate and the key that belongs to it, as PEM and without a passphrase"
-        raise TlsError(f"metrics.tls.cert_file, key_file: {expected}") from exc
-    if options.client_ca_file is not None:
+        raise TlsError(f"{section}.cert_file, key_file: {expected}") from exc
+    for key, path in authorities.items():
         try:
-            context.load_verify_locations(options.client_ca_file)
+            context.load_verify_locations(path)
         except (ssl.SSLError, OSError) as exc:
-            raise TlsError(f"metrics.tls.client_ca_file: {options.client_ca_file}: expected certificates, as PEM") from exc
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
+            raise TlsError(f"{section}.{key}: {path}: expected certificates, as PEM") from exc
 
 
 def no_passphrase() -> str:

@@ -133,10 +133,7 @@ _topic = _exactly(
 _entity = _exactly(
     "a uEntity without wildcards such as //veh1/A8000/2/0: resource 0", lambda uri: uri.is_entity and not uri.has_wildcard
 )
-_any_pattern = _exactly(
-    f"a pattern such as //veh1/FFFFFFFF/FF/FFFF: {_PARTS}",
-    lambda uri: True,
-)
+_any_pattern = _exactly(f"a pattern such as //veh1/FFFFFFFF/FF/FFFF: {_PARTS}", lambda uri: True)
 _method_pattern = _exactly(
     "a pattern of methods such as //veh1/FFFFFFFF/FF/FFFF: resource 1 to 7FFF, or FFFF for all of them",
     lambda uri: uri.is_method or uri.resource == ANY_RESOURCE,

@@ -266,13 +266,7 @@ class _Walk:
             tag = _TEXT
         try:
             value = self._loader.construct_object(yaml.ScalarNode(tag, text), deep=True)
-        except (
-            ValueError,
-            LookupError,
-            OverflowError,
-            AttributeError,
-            yaml.YAMLError,
-        ):  # a tag may be on any text
+        except (ValueError, LookupError, OverflowError, AttributeError, yaml.YAMLError):  # a tag may be on any text
             self._wrong(_position(node), location, "not what its form or tag promises; expected quotes around text")
             return None
         if isinstance(value, int) and value.bit_length() > _MOST_BITS:  # Python would refuse to show it

@@ -116,7 +116,8 @@ class Reloading:
         if not (self._streamer.has_started or self._streamer.router.standby() is not None) or self._has_ended:
             return [_NOT_NOW]
         try:
-            return await self._files.run(partial(load, self._streamer.path, may_wait=False))
+            kind = type(self._streamer.config)
+            return await self._files.run(partial(load, self._streamer.path, may_wait=False, kind=kind))
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
         except OSError as exc:

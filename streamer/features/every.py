@@ -4,7 +4,7 @@ To take one out: delete its folder, its lines here, and its folder of tests.
 """
 
 from streamer.clock import Clock
-from streamer.config.models import Config
+from streamer.config.models import Config, with_sections
 from streamer.features.check.feature import CheckFeature
 from streamer.features.judge.feature import JudgeFeature
 from streamer.features.multicast.feature import MulticastFeature
@@ -29,6 +29,9 @@ FEATURES: tuple[type[Feature], ...] = (
     UsubscriptionFeature,
     UtwinFeature,
 )
+
+FILE = with_sections({key: section for kind in FEATURES for key, section in kind.KEYS.items()})
+"""The class of configuration files: with the sections of all features."""
 
 
 def built(config: Config, clock: Clock) -> list[Feature]:

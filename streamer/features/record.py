@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from streamer.clock import Clock
-from streamer.config.models import Config
+from streamer.config.models import Config, FeatureSection
 from streamer.delivery.router import Additions, Router
 from streamer.features.flow import Week
 from streamer.features.host.router import RouterForServices
@@ -99,6 +99,9 @@ class ServiceParts(NamedTuple):
 
 class Feature:
     """One thing that an operator can name and do without. It is built before the router, whether it is configured or not."""
+
+    KEYS: ClassVar[Mapping[str, type[FeatureSection]]] = {}
+    """The feature's sections of the configuration file, by their keys; `endpoints.*.KEY` stands at each endpoint."""
 
     TABLES: ClassVar[Mapping[str, str]] = {}
     """The statements that create the feature's tables in the state file, by name: they are there in any configuration."""

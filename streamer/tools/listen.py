@@ -85,7 +85,7 @@ def _daemon_beside(arguments: argparse.Namespace) -> DaemonAddress | None:
     """Return the running streamer that has the endpoint, if its network cannot tell who listens; else None."""
     if arguments.endpoint is None:
         return None
-    config = load(arguments.config)
+    config = load(arguments.config, kind=arguments.kind)
     endpoint = config.endpoints.get(arguments.endpoint)
     if endpoint is None or not endpoint.options.is_shared:
         return None

@@ -181,7 +181,7 @@ def network_of(arguments: argparse.Namespace) -> Network:
         )
         named, options = arguments.broker or arguments.zenoh, _read(kind, given)
     else:
-        config = load(arguments.config)
+        config = load(arguments.config, kind=arguments.kind)
         streamer, endpoints = config.authority, config.endpoints
         if arguments.endpoint not in endpoints:
             raise NetworkError(f"--endpoint: {arguments.endpoint}: expected one of {', '.join(endpoints)}", 2)

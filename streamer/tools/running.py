@@ -112,7 +112,7 @@ def add_elsewhere(parser: argparse.ArgumentParser) -> None:
 
 def loaded(arguments: argparse.Namespace) -> Config | None:
     """Return the configuration; None: ``--url`` takes its place. Raises `ConfigError`."""
-    return None if arguments.config is None else load(arguments.config)
+    return None if arguments.config is None else load(arguments.config, kind=arguments.kind)
 
 
 def daemon_of(arguments: argparse.Namespace, config: Config | None) -> DaemonAddress:

@@ -171,7 +171,7 @@ class _Contents:
 def _collect(arguments: argparse.Namespace, contents: _Contents) -> None:
     config = None
     if arguments.config is not None:
-        config = _of_config(arguments.config, contents)
+        config = _of_config(arguments.config, arguments.kind, contents)
     elif arguments.url is None:
         contents.missing["config.yaml"] = f"no --config, and no default file ({CONFIG_VARIABLE}, {DEFAULT_CONFIG})"
     contents.add("versions.json", lambda: _as_json(_versions()))
@@ -189,7 +189,7 @@ def _collect(arguments: argparse.Namespace, contents: _Contents) -> None:
         contents.add(_LOG, lambda: _log(arguments.log_file, arguments.unit))
 
 
-def _of_config(path: Path, contents: _Contents) -> Config | None:
+def _of_config(path: Path, kind: type[Config], contents: _Contents) -> Config | None:
     """Add what is said by the configuration file, and learn the secrets that it names; None: it is wrong, or not there."""
     try:
         path.read_bytes()
@@ -198,7 +198,7 @@ def _of_config(path: Path, contents: _Contents) -> Config | None:
         contents.missing["config.yaml"] = f"{path}: {exc.strerror if is_there else 'there is no such file'}"
         return None
     try:
-        config = load(path)
+        config = load(path, kind=kind)
     except ConfigError as exc:
         contents.known = _Known.SOME
         contents.texts["config-problems.txt"] = "".join(f"{problem}\n" for problem in exc.problems)

@@ -8,15 +8,7 @@ the messages that it sends in return are safe with the router.
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from streamer.transports.base import (
-    Done,
-    LinkState,
-    Parcel,
-    Received,
-    Report,
-    TransportContext,
-    TransportOptions,
-)
+from streamer.transports.base import Done, LinkState, Parcel, Received, Report, TransportContext, TransportOptions
 from streamer.transports.errors import LinkLostError, PermanentError
 from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.message import UMessage

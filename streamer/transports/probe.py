@@ -65,6 +65,19 @@ def blocking(key: str, work: Callable[[], Answer]) -> Probe:
     return Probe(key, run)
 
 
+def checked(key: str, work: Callable[[], object], done: str) -> Probe:
+    """Return a probe of what ``work`` checks: ``done``, or the text of its ValueError, which may begin with the key."""
+
+    def run() -> Answer:
+        try:
+            work()
+        except ValueError as exc:
+            return problem(str(exc).removeprefix(key).lstrip(".: "))
+        return ok(done)
+
+    return blocking(key, run)
+
+
 def reason(exc: OSError) -> str:
     """Return the reason of an error in a few words."""
     return (exc.strerror or str(exc) or type(exc).__name__).lower()

@@ -11,7 +11,7 @@ import gc
 import json
 from collections.abc import Callable, Coroutine
 
-from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
 from tests.bench import permissions
@@ -26,7 +26,7 @@ ROUNDS = 3
 async def endpoints(count: int) -> dict[str, float]:
     """Messages go to one of so many endpoints, and to all of them in turn."""
     names = [f"cloud{number}" for number in range(count)]
-    config = Config.model_validate(
+    config = FILE.model_validate(
         {
             "authority": GATEWAY,
             "endpoints": {

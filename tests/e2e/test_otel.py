@@ -14,9 +14,10 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamer.config.models import Config
-from streamer.config.push import OtelConfig, OtelSpansConfig
 from streamer.daemon import Daemon
+from streamer.features.every import FILE
 from streamer.features.otel import push
+from streamer.features.otel.config import OtelConfig, OtelSpansConfig
 from streamer.features.otel.feature import OtelFeature
 from streamer.features.otel.push import read_headers
 from streamer.features.record import one_of
@@ -40,7 +41,7 @@ OF_THE_MOMENT = ("ustreamer_otel_", "process_", "python_", "ustreamer_event_loop
 
 
 def configuration(endpoint: str, **otel: Any) -> Config:
-    return Config.model_validate(
+    return FILE.model_validate(
         {
             "authority": "gateway.veh1",
             "endpoints": {
@@ -288,9 +289,12 @@ async def test_tls_a_client_certificate_and_headers_that_change(tmp_path: Path, 
     assert "-secret" not in there
 
 
+def _otel(config: Config) -> OtelConfig:
+    return next(section for _, section in config.feature_sections() if isinstance(section, OtelConfig))
+
+
 def _at(config: Config, collector: Collector) -> Any:
-    assert config.otel is not None
-    return config.otel.model_copy(update={"endpoint": collector.endpoint.replace("http", "https")})
+    return _otel(config).model_copy(update={"endpoint": collector.endpoint.replace("http", "https")})
 
 
 async def test_a_collector_that_nobody_vouches_for_gets_nothing(tmp_path: Path) -> None:
@@ -312,7 +316,7 @@ async def test_a_reload_begins_changes_and_ends_the_push(tmp_path: Path) -> None
     async with listening(Collector()) as collector:
         otel = {"endpoint": collector.endpoint, "interval_s": 0.1}
         file.write_text(yaml.safe_dump(base))
-        found = Running(Config.model_validate(base))
+        found = Running(FILE.model_validate(base))
         found.daemon.path = file
         task = asyncio.create_task(found.daemon.run())
         await until(lambda: found.daemon.has_started, "the start")
@@ -336,8 +340,8 @@ async def test_a_reload_begins_changes_and_ends_the_push(tmp_path: Path) -> None
 async def test_spans_that_one_collector_has_not_taken_are_for_the_one_that_a_reload_names(is_refused: bool) -> None:
     async with listening(Collector()) as first, listening(Collector()) as second:
         first.answers = [503] * 100
-        before = configuration(first.endpoint if is_refused else f"http://127.0.0.1:{free_port()}", metrics=False).otel
-        after = configuration(second.endpoint, metrics=False).otel
+        before = _otel(configuration(first.endpoint if is_refused else f"http://127.0.0.1:{free_port()}", metrics=False))
+        after = _otel(configuration(second.endpoint, metrics=False))
         async with running(configuration("http://127.0.0.1:1").model_copy(update={"otel": before})) as it:
             sent = [it.publish() for _ in range(600)]  # more than go at once
             await until(lambda: it.own("ustreamer_otel_exports_total", signal="spans", result="failed") >= 1, "a failure")

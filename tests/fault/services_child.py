@@ -17,6 +17,7 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
+from streamer.features.every import FILE
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.transports.base import MessageParcel, Received, TransportContext, UListener
@@ -160,7 +161,7 @@ def _traced(countdown: KillCountdown, *arguments: Any, **options: Any) -> sqlite
 
 
 def _config(path: str | None) -> Config:
-    return Config.model_validate(
+    return FILE.model_validate(
         {
             "authority": OWN,
             "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},

@@ -14,6 +14,7 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.features.traces import tracing
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.transports.base import LinkState
@@ -63,7 +64,7 @@ def configured(directory: Path, **changes: Any) -> Config:
     } | changes
     path = directory / "streamer.yaml"
     path.write_text(yaml.safe_dump(config))
-    return load(path)
+    return load(path, kind=FILE)
 
 
 class Load:

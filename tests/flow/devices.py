@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from streamer.config.models import Config
 from streamer.config.services import UsubscriptionConfig
 from streamer.delivery.router import Router
-from streamer.features.every import built
+from streamer.features.every import FILE, built
 from streamer.features.host.host import ServiceHost
 from streamer.features.record import additions_of
 from streamer.transports.base import TransportContext, UTransport
@@ -117,7 +116,7 @@ class Device:
                 UsubscriptionConfig, **{"local": [f"dev{number}"], "subscribe": PEERS} | usubscription
             ),
         } | devices.changes
-        self.config = Config.model_validate(self.raw)
+        self.config = FILE.model_validate(self.raw)
         self.near, self.far = (
             MemoryTransport(
                 self._context(devices, name),

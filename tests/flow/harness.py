@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from streamer.config.models import Config
 from streamer.delivery.inbound.transport_events import CountingEvents
 from streamer.delivery.router import Additions, Router
-from streamer.features.every import built
+from streamer.features.every import FILE, built
 from streamer.features.record import additions_of
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState, Refused, TransportContext
@@ -52,7 +52,7 @@ def configuration(**changes: Any) -> Config:
         ],
         "queue_policy": {},
     }
-    return Config.model_validate(raw | changes)
+    return FILE.model_validate(raw | changes)
 
 
 def three_networks(**changes: Any) -> Config:

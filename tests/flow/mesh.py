@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streamer.config.models import Config
 from streamer.delivery.router import Router
+from streamer.features.every import FILE
 from streamer.transports.base import MessageParcel, Received, TransportContext
 from streamer.transports.memory import MemoryOptions, MemoryTransport
 from streamer.uprotocol.message import UMessage, notification, publish, request, response
@@ -121,7 +122,7 @@ def streamer(name: str, left: dict[str, list[str]], patterns: dict[str, list[str
     """A streamer between two networks: network → authorities. ``patterns`` are what it publishes from a network."""
     one, two = left
     wide = [f"//*/{ANY}"]
-    return Config.model_validate(
+    return FILE.model_validate(
         {
             "authority": name,
             "endpoints": {network: {"transport": "memory", "authorities": listed} for network, listed in left.items()},

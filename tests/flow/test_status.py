@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from streamer.config.push import StatusConfig
+from streamer.config.services import StatusConfig
 from streamer.features.api.status_message import StatusView
 from streamer.features.host.status import LIFETIME, StatusService
 from streamer.transports.local import LocalTransport

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamer.config.services import UtwinConfig
 from streamer.features.host.state import StateError, StateFile, Statement
 from streamer.features.utwin import service as utwin
+from streamer.features.utwin.config import UtwinConfig
 from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
 from streamer.uprotocol.proto import utwin_v2_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto

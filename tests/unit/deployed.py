@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from streamer.config import cost
 from streamer.config.models import Config
+from streamer.tools import cost
 
 ROOT = Path(__file__).parents[2]
 

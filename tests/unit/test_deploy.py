@@ -14,6 +14,8 @@ from streamer.config.load import load, warnings
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config, ShutdownConfig
 from streamer.daemon import CLOSING_S
+from streamer.features.every import FILE
+from streamer.features.pair.config import PairConfig
 from streamer.main import _parser
 from streamer.tools.text import DEFAULT_CONFIG
 from streamer.transports.zenoh.options import session_config
@@ -133,7 +135,7 @@ def test_the_drop_in_of_a_pair_gives_the_key_to_where_its_configuration_looks_fo
         (ROOT / "config/minimal.yaml").read_text() + "journal: {path: /j.db}\n" + re.sub("(?m)^#   ", "", example)
     )
     for environ, folder in (({"STREAMER_SECRETS": "/x"}, "/x"), ({}, "/run/credentials/streamer.service")):
-        pair = load(file, environ).pair
+        pair = load(file, environ, kind=FILE).section(PairConfig)
         assert pair is not None
         assert pair.key_file == Path(folder, name)
 
@@ -311,9 +313,9 @@ def test_the_containers_of_a_pair_have_one_configuration_but_for_their_place_in_
     for service in services.values():
         assert service["command"] == [command]
         assert service["environment"].pop("USTREAMER_CONFIG") == joined[3]
-        configs.append(load(path, service["environment"]))
+        configs.append(load(path, service["environment"], kind=FILE))
         assert warnings(configs[-1]) == []
-    first, second = (config.pair for config in configs)
+    first, second = (config.section(PairConfig) for config in configs)
     assert first is not None
     assert second is not None
     assert (first.connect, second.listen) == (None, None)
@@ -344,8 +346,8 @@ def test_the_containers_of_a_pair_share_a_key_and_nothing_else() -> None:
 @pytest.mark.parametrize("role", sorted((ROOT / "config/roles").glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_role_says_how_much_memory_its_bounds_allow_and_is_not_open_to_the_network(role: Path) -> None:
     (said,) = re.findall(r"add up to (\d+) MiB at most", role.read_text())
-    assert int(said) == round(memory_bytes(load(role, {})) / MIB)
-    assert list(exposures(load(role, {}))) == []
+    assert int(said) == round(memory_bytes(load(role, {}, kind=FILE)) / MIB)
+    assert list(exposures(load(role, {}, kind=FILE))) == []
 
 
 # the Debian package

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.config.models import Config
-from streamer.config.push import OtelConfig
 from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.features.api.metrics import Exposition
+from streamer.features.every import FILE
+from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.push import Push
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
@@ -105,7 +105,7 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     raw |= {"journal": {"path": str(tmp_path / "journal.db")}, "trace": {"path": str(tmp_path / "traces")}}
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
-    daemon = Daemon(Config.model_validate(raw))
+    daemon = Daemon(FILE.model_validate(raw))
     told = list(families(pair_of(daemon.features)))
     pair_of(daemon.features)._is_standby = False  # as of one that is active
     others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]

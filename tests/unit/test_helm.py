@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from streamer.config.load import load_text
+from streamer.features.every import FILE
+from streamer.features.pair.config import PairConfig
 from streamer.main import main
 from tests.unit.deployed import ROOT, coming_version, dockerfile, instruction, memory_bytes
 
@@ -240,8 +242,8 @@ def test_a_pair_is_two_pods_whose_configurations_differ_in_their_place_only(conf
     configs = []
     for number in range(2):
         path = environment["USTREAMER_CONFIG"]["value"].replace("$(POD_NAME)", f"gateway-ustreamer-{number}")
-        configs.append(load_text(data[Path(path).name], Path("streamer.yaml"), {}))
-    first, second = (each.pair for each in configs)
+        configs.append(load_text(data[Path(path).name], Path("streamer.yaml"), {}, FILE))
+    first, second = (each.section(PairConfig) for each in configs)
     assert first is not None
     assert second is not None
     assert (first.listen, first.connect) == ("0.0.0.0:7421", None)

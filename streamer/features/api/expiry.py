@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from streamer.config.certificates import own_certificates
 from streamer.config.models import Config
 from streamer.delivery.router import Router
 from streamer.files import Files
@@ -54,7 +53,7 @@ class CertificateExpiry:
     def _in_use(self) -> Iterator[tuple[str, CertificateFile]]:
         for name, transport in self._router.transports.items():
             yield from ((name, each) for each in transport.report().certificates)
-        yield from (("", each) for _, each in own_certificates(self._config()))
+        yield from (("", each) for _, each in self._config().certificates())
 
     async def _read(self, files: list[tuple[str, CertificateFile]]) -> None:
         with suppress(OSError):  # a file system hangs: what was read before stays

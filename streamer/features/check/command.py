@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from streamer.config.cost import memory_hint, sum_line
 from streamer.config.load import load, warnings
 from streamer.config.models import Config
+from streamer.tools.cost import memory_hint, sum_line
 from streamer.tools.memory import allowed_bytes, unit_bytes
 from streamer.tools.text import CONFIG_DEFAULT, add_json, document_out, lines_out
 from streamer.uprotocol.well_known import USTREAMER
@@ -23,7 +23,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    config = load(arguments.config)
+    config = load(arguments.config, kind=arguments.kind)
     if arguments.as_json:
         return _check_as_json(arguments, config)
     endpoints = ", ".join(f"{name} ({endpoint.transport})" for name, endpoint in config.endpoints.items())

@@ -7,12 +7,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from streamer.config.certificates import own_certificates
 from streamer.config.claims import paths
 from streamer.config.models import Config
-from streamer.config.pair import PairConfig
 from streamer.config.secrets import dotted, is_secret_file
-from streamer.config.tls import TlsConfig, TlsError, server_context
+from streamer.config.tls import server_context
 from streamer.config.token import read_token
 from streamer.features.host.host import state_path, tables
 from streamer.features.host.state import form_of
@@ -23,7 +21,7 @@ from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL
 from streamer.journal.sqlite import FileForm
 from streamer.transports.certificates import expiry_probe
-from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, ok, problem
+from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, checked, ok, problem
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -35,15 +33,11 @@ def files(config: Config) -> Iterator[Probe]:
         if name.endswith("_file"):
             yield blocking(dotted(location), partial(_readable, path, is_secret_file(name)))
     if config.metrics is not None and config.metrics.tls is not None:
-        yield blocking("metrics.tls", partial(_tls, config.metrics.tls))
-    yield from (expiry_probe(key, file) for key, file in own_certificates(config))
-    if config.pair is not None:
-        yield blocking("pair.key_file", partial(_key, config.pair))
-        if config.pair.tls is not None:
-            yield blocking("pair.tls", partial(_link_tls, config.pair))
+        yield checked("metrics.tls", partial(server_context, config.metrics.tls), "the certificate belongs to the key")
+    yield from (expiry_probe(key, file) for key, file in config.certificates())
     token_file = config.control.http_token_file
     if token_file is not None:
-        yield blocking("control.http_token_file", partial(_token, token_file))
+        yield checked("control.http_token_file", partial(read_token, token_file), "the file holds a token")
 
 
 def _readable(path: Path, is_secret: bool) -> Answer:
@@ -62,38 +56,6 @@ def _readable(path: Path, is_secret: bool) -> Answer:
     if mode & stat.S_IRWXO:
         return cannot_tell(f"{shown}: fine if no other user can log in here, as in a container; else 0600 or 0640")
     return ok(f"{shown}, and can be read")
-
-
-def _tls(options: TlsConfig) -> Answer:
-    try:
-        server_context(options)
-    except TlsError as exc:
-        return problem(str(exc).removeprefix("metrics.tls."))
-    return ok("the certificate belongs to the key")
-
-
-def _key(options: PairConfig) -> Answer:
-    try:
-        options.key()
-    except TlsError as exc:
-        return problem(str(exc).removeprefix("pair.key_file: "))
-    return ok("the file holds a key that is long enough")
-
-
-def _link_tls(options: PairConfig) -> Answer:
-    try:
-        options.context()
-    except TlsError as exc:
-        return problem(str(exc).removeprefix("pair.tls."))
-    return ok("the certificate belongs to the key")
-
-
-def _token(path: Path) -> Answer:
-    try:
-        read_token(path)
-    except ValueError as exc:
-        return problem(str(exc))
-    return ok("the file holds a token")
 
 
 def stores(config: Config, kinds: Kinds, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:

@@ -6,14 +6,13 @@ A running streamer of this file is queried first: the ports and files that it us
 import asyncio
 import getpass
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
-from streamer.config.pair import PairConfig
 from streamer.config.stores import JournalConfig
 from streamer.features.check import machine
 from streamer.features.record import Kinds
@@ -21,18 +20,7 @@ from streamer.files import in_thread
 from streamer.tools.running import NotAskedError, ask, configured
 from streamer.tools.text import lines_out
 from streamer.transports.installed import load_transport
-from streamer.transports.probe import (
-    Answer,
-    Probe,
-    Verdict,
-    blocking,
-    can_connect,
-    can_listen,
-    cannot_tell,
-    ok,
-    problem,
-    warning,
-)
+from streamer.transports.probe import Answer, Probe, Verdict, blocking, can_listen, cannot_tell, ok, problem
 
 ASK_S = 2.0
 PROBE_S = 5.0
@@ -42,19 +30,8 @@ _MAX_CONCURRENT = 100
 _LONGEST = max(len(verdict.value) for verdict in Verdict)
 
 
-class Running(NamedTuple):
-    """The streamer that answers at ``metrics.listen``.
-
-    ``texts``: every text in the options of its endpoints; ``files``: its journal and its state file, by path; ``pair``:
-    where it waits for the other one of a pair, empty if it does not.
-    """
-
-    authority: str
-    texts: frozenset[str]
-    files: frozenset[str]
-    pair: str = ""
-    differences: tuple[str, ...] = ()
-    """The differences between the streamer and its peer in the pair."""
+Running: TypeAlias = Mapping[str, Any]
+"""The page with the state of the streamer that answers at ``metrics.listen``, and its configuration as ``config``."""
 
 
 def probe(path: Path, config: Config, kinds: Kinds) -> int:
@@ -85,28 +62,12 @@ async def answers_for(path: Path, config: Config, kinds: Kinds) -> list[tuple[st
 
 async def _running(path: Path, config: Config) -> Running | None:
     try:
+        daemon = configured(path, config)
         async with asyncio.timeout(ASK_S):
-            running = await in_thread(partial(ask, configured(path, config), "/config", _of_running, within_s=ASK_S))
-            if config.pair is None:
-                return running
-            differences = await in_thread(partial(ask, configured(path, config), "", _differences, within_s=ASK_S))
-            return running._replace(differences=differences)
+            used = await in_thread(partial(ask, daemon, "/config", lambda answer: answer["config"], within_s=ASK_S))
+            return {**await in_thread(partial(ask, daemon, "", dict, within_s=ASK_S)), "config": used}
     except (NotAskedError, TimeoutError):
         return None
-
-
-def _of_running(answer: Any) -> Running:
-    found = answer["config"]
-    files = {found["state"]["path"]}
-    if found["journal"] is not None:
-        journal = JournalConfig(path=found["journal"]["path"])
-        files |= {str(journal.path), str(journal.default_state)}
-    pair = (found.get("pair") or {}).get("listen") or ""  # an earlier version has no such section
-    return Running(str(found["authority"]), frozenset(_texts(found["endpoints"])), frozenset(map(str, files)), str(pair))
-
-
-def _differences(answer: Any) -> tuple[str, ...]:
-    return tuple(map(str, (answer.get("pair") or {}).get("differences", ())))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -120,45 +81,42 @@ def _texts(value: Any) -> Iterator[str]:
 def _probes(config: Config, kinds: Kinds, running: Running | None) -> Iterator[Probe]:
     if config.metrics is not None:
         yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
-    if config.pair is not None:
-        key = "pair.listen" if config.pair.listens else "pair.connect"
-        yield blocking(key, partial(_pair, config.pair, config.authority, running))
+    own = _own(config, running)
     yield from machine.files(config)
-    yield from machine.stores(config, kinds, _files_in_use(config, running))
+    for _, section in config.feature_sections():
+        yield from section.probes(config, own)
+    yield from machine.stores(config, kinds, None if config.metrics is None else _files_in_use(own))
 
 
-def _files_in_use(config: Config, running: Running | None) -> frozenset[str] | None:
-    """Return the files that this configuration's running streamer uses; None if it cannot be queried."""
-    if config.metrics is None:
-        return None
-    return frozenset() if running is None or running.authority != config.authority else running.files
+def _own(config: Config, running: Running | None) -> Running | None:
+    """Return the running streamer if it is that of this configuration."""
+    return running if running is not None and running["config"]["authority"] == config.authority else None
+
+
+def _files_in_use(running: Running | None) -> frozenset[str]:
+    """Return the journal and the state file of a running streamer, by path."""
+    if running is None:
+        return frozenset()
+    files = {running["config"]["state"]["path"]}
+    if running["config"]["journal"] is not None:
+        journal = JournalConfig(path=running["config"]["journal"]["path"])
+        files |= {str(journal.path), str(journal.default_state)}
+    return frozenset(map(str, files))
 
 
 def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) -> Answer:
     if running is None:
         return can_listen(metrics.host, metrics.port)
-    if running.authority != authority:
-        return problem(f"{metrics.listen} is taken by the streamer of {running.authority}")
+    if running["config"]["authority"] != authority:
+        return problem(f"{metrics.listen} is taken by the streamer of {running['config']['authority']}")
     return ok(f"{metrics.listen}: the running streamer listens there")
-
-
-def _pair(pair: PairConfig, authority: str, running: Running | None) -> Answer:
-    """Only the running streamers of a pair know their differences."""
-    if running is not None and running.authority == authority and running.differences:
-        return warning("; ".join(running.differences))
-    if not pair.listens:
-        answer = can_connect(*pair.address)
-        is_there = answer.verdict is Verdict.OK
-        return answer if is_there else warning(f"{answer.text}: the other one of the pair does not answer")
-    if running is not None and running.authority == authority and running.pair == pair.listen:
-        return ok(f"{pair.listen}: the running streamer waits there for the other one")
-    return can_listen(*pair.address)
 
 
 async def _of_endpoint(config: Config, name: str, running: Running | None) -> list[Probe]:
     """Return the probes of an endpoint's transport. Listing them may take time and fail, as each of them may."""
     endpoint = config.endpoints[name]
-    held = frozenset() if running is None or running.authority != config.authority else running.texts
+    own = _own(config, running)
+    held = frozenset(() if own is None else _texts(own["config"]["endpoints"]))
 
     def found() -> list[Probe]:
         return list(load_transport(endpoint.transport).tools.probes(endpoint.options, held))

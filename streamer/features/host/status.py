@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from streamer.clock import Clock
-from streamer.config.push import StatusConfig
+from streamer.config.services import StatusConfig
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb

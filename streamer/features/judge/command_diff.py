@@ -97,7 +97,7 @@ def _kinds(text: str) -> list[str]:
 def _diff(arguments: argparse.Namespace) -> int:
     if wrong := wrong_usage(arguments):
         return complain(wrong, 2)
-    loaded = [_loaded(path) for path in (arguments.old, arguments.new)]
+    loaded = [_loaded(path, arguments.kind) for path in (arguments.old, arguments.new)]
     old, new = loaded
     if old is None or new is None:
         count = sum(each is None for each in loaded)
@@ -128,9 +128,9 @@ def _diff(arguments: argparse.Namespace) -> int:
     return found.status or (1 if failing or is_sample else 0)
 
 
-def _loaded(path: Path) -> Config | None:
+def _loaded(path: Path, kind: type[Config]) -> Config | None:
     try:
-        return load(path)
+        return load(path, kind=kind)
     except ConfigError as exc:
         for problem in exc.problems:
             complain(problem, EX_CONFIG)

@@ -91,7 +91,7 @@ def _test(arguments: argparse.Namespace) -> int:
         wrong = "--record prints YAML: without --json and --junit"
     if wrong:
         return complain(wrong, 2)
-    config = load(arguments.config)
+    config = load(arguments.config, kind=arguments.kind)
     cases, is_wrong = _cases(arguments.files, not arguments.record)
     if is_wrong:
         return EX_CONFIG

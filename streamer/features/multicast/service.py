@@ -77,7 +77,7 @@ class MulticastReceivers(Service):
             receiver TEXT NOT NULL,
             multicast_id TEXT NOT NULL,
             PRIMARY KEY (receiver, multicast_id)
-        ) STRICT""",
+        ) STRICT"""
     }
 
     def __init__(

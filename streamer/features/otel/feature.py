@@ -5,8 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from streamer.config.models import Config
-from streamer.config.push import OtelConfig
 from streamer.delivery.router import Additions
+from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.spans import Spans
 from streamer.features.record import Feature, Metrics, RunningStreamer, StreamerParts
 from streamer.journal.journal import Journal
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class OtelFeature(Feature):
     """At most one push at a time. Waiting spans survive a reload that does not change their sampling."""
 
+    KEYS = {"otel": OtelConfig}
     spans: Spans | None = None
     push: "Push | None" = None
     _options: OtelConfig | None = None
@@ -25,7 +26,7 @@ class OtelFeature(Feature):
 
     def join(self, parts: StreamerParts) -> Journal | None:
         self._since_ns = time.time_ns()
-        self._options = self.config.otel
+        self._options = self.config.section(OtelConfig)
         self.spans = _new_spans(self._options)
         return None
 
@@ -39,7 +40,7 @@ class OtelFeature(Feature):
 
     def prepare(self, config: Config) -> list[str]:
         try:
-            if config.otel is not None:
+            if config.section(OtelConfig) is not None:
                 _push()
         except ImportError as exc:
             wanted = "expected otel: null, or all of what it needs installed (pip install 'uprotocol-ustreamer[otel]')"
@@ -47,7 +48,7 @@ class OtelFeature(Feature):
         return []
 
     async def reloaded(self) -> None:
-        before, self._options = self._options, self.config.otel
+        before, self._options = self._options, self.config.section(OtelConfig)
         if self._options == before:
             return
         if before is None or self._options is None or self._options.spans != before.spans:

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.core import Metric as Family
 
-from streamer.config.push import OtelConfig
+from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.convert import metrics_data, resource_of, spans_of
 from streamer.features.otel.session import CollectorAnswer, CollectorSession
 from streamer.features.otel.spans import SpanRecord, Spans

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
 from streamer.features.host.state import Mirror, StateFile
+from streamer.features.pair.config import PairConfig
 from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, StreamerParts
 from streamer.journal.journal import Journal
 from streamer.transports.base import UTransport
@@ -21,6 +22,7 @@ _TEXT = 200  # most characters of a text in the status
 class PairFeature(Feature):
     """The streamer's part in its pair, if one is configured. ``paired`` None: the streamer works alone."""
 
+    KEYS = {"pair": PairConfig}
     paired: "Paired | None" = None
 
     @property
@@ -29,7 +31,8 @@ class PairFeature(Feature):
 
     @property
     def nodes_key(self) -> bytes | None:
-        return None if self.config.pair is None else self.config.pair.key()
+        options = self.config.section(PairConfig)
+        return None if options is None else options.key()
 
     @property
     def mirror(self) -> Mirror | None:
@@ -40,7 +43,7 @@ class PairFeature(Feature):
         return self.paired is not None and not self.paired.member.why_not_hand_over()
 
     def join(self, parts: StreamerParts) -> Journal | None:
-        if self.config.pair is None:
+        if self.config.section(PairConfig) is None:
             return None
         from streamer.features.pair.mirror import MirroredJournal  # noqa: PLC0415  # other streamers do without
         from streamer.features.pair.paired import Copy, Paired  # noqa: PLC0415

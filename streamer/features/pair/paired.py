@@ -14,8 +14,8 @@ from typing import NamedTuple
 from streamer import __version__
 from streamer.clock import Clock
 from streamer.config.models import Config
-from streamer.config.shown import pair_fingerprint
 from streamer.delivery.router import Additions, Router
+from streamer.features.pair.config import PairConfig, pair_fingerprint
 from streamer.features.pair.interest import HeardInterest, ToldInterest
 from streamer.features.pair.lease import Changed, Timing
 from streamer.features.pair.link import Link
@@ -69,7 +69,7 @@ class Paired:
         end: Callable[[bool, bool], None],
     ) -> None:
         """``copy``: the files while on standby; ``journal``: the same file, once this streamer is active."""
-        pair, journal_config = config.pair, config.journal
+        pair, journal_config = config.section(PairConfig), config.journal
         assert pair is not None
         assert journal_config is not None
         self._transports = transports

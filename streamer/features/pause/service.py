@@ -78,12 +78,7 @@ class PauseService(Service):
     }
 
     def __init__(
-        self,
-        state: StateFile,
-        router: RouterForServices,
-        options: ControlConfig,
-        access: Access,
-        clock: Clock,
+        self, state: StateFile, router: RouterForServices, options: ControlConfig, access: Access, clock: Clock
     ) -> None:
         """``access`` decides who may call the methods."""
         self._max_rules = options.max_rules

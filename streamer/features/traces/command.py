@@ -114,7 +114,7 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
     if missing := missing_for_traces():
         return complain(f"traces can be read with {missing}", 1)
     if folder is None:
-        config = load(arguments.config)
+        config = load(arguments.config, kind=arguments.kind)
         if config.trace is None:
             return complain(f"{arguments.config}: trace: null: no traces are written", EX_CONFIG)
         folder = config.trace.path

@@ -10,15 +10,7 @@ import numpy as np
 
 from streamer.delivery.lanes.lane import REDELIVERED, RESTORED, Delivery, Lane
 from streamer.delivery.observers import OutcomeObserver
-from streamer.features.traces.record import (
-    DTYPE,
-    NO_TTL,
-    OUTCOME_NUMBERS,
-    RECORD,
-    Buffer,
-    TraceFlow,
-    pack_traceparent,
-)
+from streamer.features.traces.record import DTYPE, NO_TTL, OUTCOME_NUMBERS, RECORD, Buffer, TraceFlow, pack_traceparent
 from streamer.routing.outcome import Failure, Outcome
 from streamer.uprotocol.message import OVERHEAD_BYTES, UMessage
 from streamer.uprotocol.uri import UUri

@@ -65,12 +65,7 @@ class Book:
         change.topics.add(entry.topic)
 
     def set_state(
-        self,
-        change: Change,
-        entry: Subscription,
-        state: SubscriptionState,
-        message: str = "",
-        cause: Cause = Cause.STATE,
+        self, change: Change, entry: Subscription, state: SubscriptionState, message: str = "", cause: Cause = Cause.STATE
     ) -> None:
         if entry.state is state:
             return

@@ -44,7 +44,7 @@ class Follower(Service):
     TABLES: ClassVar[Mapping[str, str]] = {
         "usubscription_followed": """CREATE TABLE usubscription_followed (
             topic TEXT NOT NULL, subscriber TEXT NOT NULL, period_ms INTEGER NOT NULL, PRIMARY KEY (topic, subscriber)
-        ) STRICT""",
+        ) STRICT"""
     }
 
     def __init__(

@@ -173,13 +173,7 @@ class SubscriptionRegistry:
     # Requests of clients
 
     def subscribe(
-        self,
-        now_ms: int,
-        topic: UUri,
-        subscriber: UUri,
-        via: str,
-        attributes: SubscribeAttributes,
-        version: int = 3,
+        self, now_ms: int, topic: UUri, subscriber: UUri, via: str, attributes: SubscribeAttributes, version: int = 3
     ) -> tuple[SubscriptionState, Change]:
         """Subscribe (004 §4.1). Return the state for the response. Raises `UStatusError` if there are too many entries.
 

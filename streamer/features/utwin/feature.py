@@ -10,6 +10,7 @@ from streamer.features.host.access import Access
 from streamer.features.host.rpc import RpcService
 from streamer.features.host.service import Service
 from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, ServiceParts
+from streamer.features.utwin.config import UtwinConfig
 from streamer.features.utwin.initial_values import InitialValues
 from streamer.features.utwin.last_values import LastValues
 from streamer.features.utwin.remembering import Remembering
@@ -23,21 +24,22 @@ class UtwinFeature(Feature):
     ``last_values`` and ``service`` None: there is no section for uTwin.
     """
 
+    KEYS = {"utwin": UtwinConfig}
     TABLES = UTwin.TABLES
     last_values: LastValues | None = None
     service: UTwin | None = None
 
     def __init__(self, config: Config, clock: Clock) -> None:
         super().__init__(config, clock)
-        if config.utwin is not None:
-            bounds = config.utwin.max_topics, config.utwin.max_bytes
+        if (options := config.section(UtwinConfig)) is not None:
+            bounds = options.max_topics, options.max_bytes
             self.last_values = LastValues(*bounds, config.listed_authorities, asyncio.Event())
             self.initial_values = InitialValues(self.last_values, clock)
             self._use_initial_topics(config)
 
     @classmethod
     def entities(cls, config: Config) -> tuple[EntityId, ...]:
-        return () if config.utwin is None else (UTWIN,)
+        return () if config.section(UtwinConfig) is None else (UTWIN,)
 
     @property
     def additions(self) -> Additions:
@@ -46,9 +48,9 @@ class UtwinFeature(Feature):
         return Additions(steps=(self._step,), interest=(self.initial_values,), tasks=(self.initial_values,))
 
     def serve(self, parts: ServiceParts) -> Service | None:
-        if self.last_values is not None and self.config.utwin is not None:
+        if self.last_values is not None and (options := self.config.section(UtwinConfig)) is not None:
             access = Access.from_config(self.config)
-            self.service = UTwin(parts.state, self.last_values, self.config.utwin, access, self.clock)
+            self.service = UTwin(parts.state, self.last_values, options, access, self.clock)
             RpcService(parts.local, UTWIN, self.service.own_methods())
         return self.service
 
@@ -56,8 +58,8 @@ class UtwinFeature(Feature):
         super().use(config)
         if self.last_values is not None:
             self._use_initial_topics(config)
-        if self.service is not None and config.utwin is not None:
-            self.service.use(config.utwin, Access.from_config(config), config.listed_authorities)
+        if self.service is not None and (options := config.section(UtwinConfig)) is not None:
+            self.service.use(options, Access.from_config(config), config.listed_authorities)
 
     def _use_initial_topics(self, config: Config) -> None:
         self.initial_values.use([] if config.usubscription is None else config.usubscription.initial_topics)

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Set
 from typing import ClassVar, NamedTuple
 
 from streamer.clock import Clock
-from streamer.config.services import UtwinConfig
 from streamer.features.host.access import Access
 from streamer.features.host.rpc import Method
 from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
+from streamer.features.utwin.config import UtwinConfig
 from streamer.features.utwin.last_values import LastValue, LastValues, without_token
 from streamer.journal import codec
 from streamer.uprotocol.message import UMessage
@@ -56,7 +56,7 @@ class UTwin(Service):
             topic TEXT PRIMARY KEY,
             message BLOB NOT NULL,
             at_ms INTEGER NOT NULL
-        ) STRICT""",
+        ) STRICT"""
     }
 
     def __init__(self, state: StateFile, values: LastValues, options: UtwinConfig, access: Access, clock: Clock) -> None:

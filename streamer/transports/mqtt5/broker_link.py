@@ -14,15 +14,7 @@ import mqtt5
 from mqtt5 import DisconnectReasonCode, QoS
 
 from streamer import __version__
-from streamer.transports.base import (
-    NO_BYTES,
-    ByteCounts,
-    LinkState,
-    MessageParcel,
-    Parcel,
-    SendResult,
-    UTransport,
-)
+from streamer.transports.base import NO_BYTES, ByteCounts, LinkState, MessageParcel, Parcel, SendResult, UTransport
 from streamer.transports.errors import LinkLostError, MalformedPacketError, SendError
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.listeners import ListenerRegistry
@@ -90,13 +82,7 @@ class BrokerLink:
         )
         self.intake = PacketIntake(self.session, decoder, options, context.events)
         self.traffic = Traffic(
-            context.name,
-            self.session,
-            self.intake,
-            registry,
-            context.events,
-            options.receive_maximum,
-            self._on_control,
+            context.name, self.session, self.intake, registry, context.events, options.receive_maximum, self._on_control
         )
         self.brokers = options.brokers
         settled_s = options.reconnect.max_ms / 1000

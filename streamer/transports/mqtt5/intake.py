@@ -37,13 +37,7 @@ class PacketIntake:
     and further messages are ignored. ``refused``: messages that were too large, which the caller reports.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        decoder: PublishDecoder,
-        options: Mqtt5Options,
-        events: TransportEvents,
-    ) -> None:
+    def __init__(self, session: Session, decoder: PublishDecoder, options: Mqtt5Options, events: TransportEvents) -> None:
         self.overflows = False
         self.refused: list[Refused] = []
         self._session = session

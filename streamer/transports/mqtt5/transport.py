@@ -8,15 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamer.transports.base import (
-    Done,
-    LinkState,
-    Parcel,
-    Report,
-    TransportContext,
-    TransportEvents,
-    UTransport,
-)
+from streamer.transports.base import Done, LinkState, Parcel, Report, TransportContext, TransportEvents, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.listening import ListeningTransport
 from streamer.transports.mqtt5.broker_link import BrokerLink

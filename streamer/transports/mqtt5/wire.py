@@ -163,11 +163,7 @@ class Encoder:
     """
 
     def __init__(
-        self,
-        structure: Structure,
-        own_authority: str,
-        has_format_property: bool = False,
-        now_ms: Callable[[], int] = _epoch,
+        self, structure: Structure, own_authority: str, has_format_property: bool = False, now_ms: Callable[[], int] = _epoch
     ) -> None:
         self._now_ms = now_ms
         self._has_format_property = has_format_property

@@ -44,10 +44,7 @@ _OFTEN = 4
 
 _Put = Callable[..., None]
 _ZENOH_PRIORITIES: list[zenoh.Priority] = [getattr(zenoh.Priority, name) for name in PRIORITIES]
-_HOW: dict[str, Any] = {
-    "congestion_control": zenoh.CongestionControl.BLOCK,
-    "allowed_destination": zenoh.Locality.REMOTE,
-}
+_HOW: dict[str, Any] = {"congestion_control": zenoh.CongestionControl.BLOCK, "allowed_destination": zenoh.Locality.REMOTE}
 
 
 class Publishers:

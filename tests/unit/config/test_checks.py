@@ -75,10 +75,7 @@ def test_a_broadcast_is_described_once_and_each_topic_belongs_to_one_partition()
         {"provider": "//veh2/A/1/0", "broadcast": "doors", "partitions": {"": 0x8001}},
     ]
     mistakes = found(multicast=multicast)
-    assert [location for location, _ in mistakes] == [
-        ("multicast", 1, "broadcast"),
-        ("multicast", 2, "partitions", "front"),
-    ]
+    assert [location for location, _ in mistakes] == [("multicast", 1, "broadcast"), ("multicast", 2, "partitions", "front")]
     assert "is the topic of doors/front already" in mistakes[1][1]
 
 

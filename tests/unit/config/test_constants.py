@@ -65,11 +65,7 @@ def test_a_file_that_gives_the_constant_is_accepted(sections: dict[str, Any], mo
         (of_cloud({"reconnect": {"factor": 3}}), "endpoints.cloud.options.reconnect.factor", "2.0"),
         ({"permissions": {"tap": TAP}}, "permissions.tap.options.leeway_s", "30"),
         ({"trace": {"path": "/tmp", "rotate_bytes": "1MiB"}}, "trace.rotate_bytes", "67108864"),
-        (
-            {"routes": [{"from": "vehicle", "to": "cloud", "lower_share": 0.2}]},
-            "routes[0].lower_share",
-            "0.1",
-        ),
+        ({"routes": [{"from": "vehicle", "to": "cloud", "lower_share": 0.2}]}, "routes[0].lower_share", "0.1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -55,30 +55,6 @@ def test_zenoh_open_to_the_network_is_told(listen: str) -> None:
     assert told.startswith(f"endpoints.e.options.listen: {listen.partition('?')[0]} is open to everybody who reaches it")
 
 
-def paired(tmp_path: Path, **options: Any) -> list[str]:
-    pair = {"key_file": secret(tmp_path, options.pop("mode", 0o600)), **options}
-    return list(exposures(config(journal={"path": str(tmp_path / "j.db")}, pair=pair)))
-
-
-@pytest.mark.parametrize(
-    ("key", "address"),
-    [("listen", "0.0.0.0:7448"), ("listen", "[::]:7448"), ("connect", "192.0.2.1:7448"), ("connect", "other.example:7448")],
-)
-def test_a_link_of_a_pair_that_can_be_read_is_told(tmp_path: Path, key: str, address: str) -> None:
-    (told,) = paired(tmp_path, **{key: address})
-    assert told.startswith(f"pair.{key}: {address}: messages, with the tokens in them, can be read on the way")
-    tls = {name: secret(tmp_path, 0o600) for name in ("ca_file", "cert_file", "key_file")}
-    assert paired(tmp_path, **{key: address}, tls=tls) == []
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:7448", "[::1]:7448", "localhost:7448"])
-def test_a_link_of_a_pair_on_this_machine_is_fine_but_its_key_is_for_no_others(tmp_path: Path, address: str) -> None:
-    assert paired(tmp_path, connect=address) == []
-    (told,) = paired(tmp_path, connect=address, mode=0o644)
-    assert told.startswith("pair.key_file: ")
-    assert "hunter2" not in told
-
-
 def test_zenoh_on_this_machine_or_behind_tls_is_fine_and_scouting_is_told() -> None:
     listen = ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "tcp/localhost:7448", "tls/0.0.0.0:7449", "unixsock-stream//tmp/s"]
     assert zenoh(listen=listen, connect=["tcp/192.0.2.1:7447"]) == []
@@ -145,27 +121,6 @@ def test_control_from_anywhere_is_told(listen: str, control: dict[str, str], exp
 def test_control_from_anywhere_over_tls_is_fine() -> None:
     metrics = {"listen": "0.0.0.0:9464", "tls": {"cert_file": "/nothing", "key_file": "/nothing"}}
     assert list(exposures(config(metrics=metrics, control={"http": "any"}))) == []
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "is_open"),
-    [
-        ("http://collector:4318", True),
-        ("http://192.0.2.1", True),
-        ("http://localhost:4318", False),
-        ("https://collector", False),
-    ],
-)
-def test_a_push_that_can_be_read_on_the_way_is_told(tmp_path: Path, endpoint: str, is_open: bool) -> None:
-    told = list(exposures(config(otel={"endpoint": endpoint, "headers_file": secret(tmp_path, 0o600)})))
-    assert [each.startswith(f"otel.endpoint: {endpoint}: what is pushed, and the headers") for each in told] == [
-        True
-    ] * is_open
-
-
-def test_the_headers_of_a_collector_are_a_secret(tmp_path: Path) -> None:
-    (told,) = exposures(config(otel={"endpoint": "https://collector", "headers_file": secret(tmp_path, 0o644)}))
-    assert told.startswith("otel.headers_file: ")
 
 
 def test_what_is_open_is_among_the_hints_of_check() -> None:

@@ -105,7 +105,7 @@ def _moved(text: str) -> str:
 
 
 def beside(tmp_path: Path, vehicle: str, more: str = "") -> list[str]:
-    """What is said of a pair with a Zenoh endpoint that takes ``vehicle``."""
+    """What is said of a Zenoh endpoint that takes ``vehicle``."""
     path, key = tmp_path / "streamer.yaml", tmp_path / "key"
     key.write_text("k" * 40)
     text = f"""
@@ -117,18 +117,6 @@ endpoints:
 journal: {{path: {tmp_path}/j.db}}
 {PERMISSIONS}"""
     return [each for each in warnings(loaded(path, text)) if each.startswith("endpoints.vehicle.authorities")]
-
-
-PAIR = "pair: {listen: '127.0.0.1:7420', key_file: /key}"
-BACK = "routes: [{from: vehicle, to: cloud, publish: ['//*/FFFFFFFF/FF/FFFF']}]"
-
-
-def test_where_the_standby_of_a_pair_cannot_listen_the_endpoint_is_named(tmp_path: Path) -> None:
-    (told,) = beside(tmp_path, '["*"]', f"{PAIR}\n{BACK}")
-    assert "the standby of the pair would be taken for the receiver" in told
-    assert beside(tmp_path, '["*"]', f"{PAIR}\nroutes: []") == []
-    assert beside(tmp_path, "[veh1]", f"{PAIR}\n{BACK}") == []
-    assert beside(tmp_path, '["*"]', BACK) == []
 
 
 def test_endpoints_that_would_be_taken_for_each_others_receivers_are_named(tmp_path: Path) -> None:

@@ -43,16 +43,8 @@ def said(data: dict[str, Any], found: Any = "there") -> tuple[tuple[str | int, .
         ({"queue_policy": {"absent_s": 0.0}}, ("queue_policy", "absent_s"), "expected more than 0, found there"),
         ({"log": {"level": "dbug"}}, ("log", "level"), "expected 'debug', 'info', 'warning' or 'error', found there"),
         ({"authority": 7}, ("authority",), "expected text, found there; put it in quotes"),
-        (
-            {"journal": False},
-            ("journal",),
-            "expected null or a mapping with the keys path, max_bytes, memory, found there",
-        ),
-        (
-            {"control": []},
-            ("control",),
-            "expected a mapping with the keys allow, http, http_token_file, found there",
-        ),
+        ({"journal": False}, ("journal",), "expected null or a mapping with the keys path, max_bytes, memory, found there"),
+        ({"control": []}, ("control",), "expected a mapping with the keys allow, http, http_token_file, found there"),
         ({"usubscription": False}, ("usubscription",), "expected null or a mapping with the keys local, initial, "),
         (
             {"routes": [{"from": "vehicle", "to": "cloud", "rate": 7}]},

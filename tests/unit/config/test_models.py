@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from streamer.config.load import json_schema
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import (
     Config,
     EndpointConfig,
+    FeatureSection,
     QueueConfig,
     QueuePolicy,
     RetryConfig,
     RouteConfig,
     ShutdownConfig,
+    with_sections,
 )
 from streamer.config.services import MulticastConfig
 from streamer.config.stores import JournalConfig, TraceConfig
@@ -221,11 +224,7 @@ def test_numbers_are_finite(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "values"),
-    [
-        (ShutdownConfig, {"drain_s": 1e308}),
-        (TraceConfig, {"path": "traces", "rotate_s": 1e308}),
-    ],
+    ("section", "values"), [(ShutdownConfig, {"drain_s": 1e308}), (TraceConfig, {"path": "traces", "rotate_s": 1e308})]
 )
 def test_a_number_that_cannot_be_used_later_is_refused(section: type[BaseModel], values: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="less than or equal"):
@@ -276,3 +275,22 @@ def test_the_models_are_frozen() -> None:
     assert all(section.model_config.get("frozen") for section in sections(config))
     with pytest.raises(ValidationError, match="frozen"):
         config.authority = "other"
+
+
+class Echo(FeatureSection):
+    """A section for this test."""
+
+    times: int = 1
+
+
+def test_a_section_of_a_feature_stands_where_its_key_says_and_nowhere_without_the_feature() -> None:
+    endpoints = {"e": {"transport": "memory", "authorities": ["a"], "echo": {"times": 2}}}
+    file = {"authority": "gw", "endpoints": endpoints, "routes": [], "echo": {}}
+    kind = with_sections({"echo": Echo, "endpoints.*.echo": Echo})
+    config = kind.model_validate(file)
+    assert (config.section(Echo), config.endpoints["e"].section(Echo)) == (Echo(times=1), Echo(times=2))
+    assert [key for key, _ in config.feature_sections()] == ["echo", "endpoints.e.echo"]
+    assert json_schema(kind)["properties"]["echo"]["description"] == "A section for this test. None: off."
+    with pytest.raises(ValidationError) as caught:
+        with_sections({}).model_validate(file)
+    assert [error["loc"] for error in caught.value.errors()] == [("endpoints", "e", "echo"), ("echo",)]

@@ -17,10 +17,6 @@ JOURNAL = {"journal": {"path": "/j.db"}}
 METRICS = {"metrics": {"listen": "127.0.0.1:1"}}
 
 
-def paired(**changes: Any) -> dict[str, Any]:
-    return {**JOURNAL, "pair": {"listen": "127.0.0.1:2", "key_file": "/k", **changes}}
-
-
 @pytest.mark.parametrize(
     ("before", "after", "keys"),
     [
@@ -30,13 +26,6 @@ def paired(**changes: Any) -> dict[str, Any]:
         (JOURNAL, {"journal": {"path": "/k.db"}}, ["journal.path"]),
         (JOURNAL, {"journal": {"path": "/j.db", "memory": 1, "max_bytes": "2GiB"}}, ["journal.max_bytes", "journal.memory"]),
         (JOURNAL, {"journal": None}, ["journal"]),
-        (paired(), JOURNAL, ["pair"]),
-        (paired(), paired(listen="127.0.0.1:3"), ["pair.listen"]),
-        (paired(), paired(listen=None, connect="gw2:2"), ["pair.listen", "pair.connect"]),
-        (paired(), paired(key_file="/l"), ["pair.key_file"]),
-        (paired(), paired(tls={"ca_file": "/a", "cert_file": "/c", "key_file": "/t"}), ["pair.tls"]),
-        (paired(), paired(safe="either", wait_s=9, prefer_s=None), ["pair.safe", "pair.wait_s", "pair.prefer_s"]),
-        (paired(), paired(safe="both"), []),
         ({"state": {"path": "/s.db"}}, {"state": {"path": "/t.db"}}, ["state.path"]),
         ({"usubscription": {}}, {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}, ["usubscription.external"]),
         ({"usubscription": {}}, {"usubscription": None}, ["usubscription"]),

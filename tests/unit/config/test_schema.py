@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from streamer.config.load import json_schema
+from streamer.features.every import FILE
 from streamer.transports.base import TransportOptions
 
 
@@ -36,11 +37,11 @@ def undescribed(schema: dict[str, Any]) -> list[str]:
 
 
 def test_every_key_has_a_description() -> None:
-    assert undescribed(json_schema()) == []
+    assert undescribed(json_schema(FILE)) == []
 
 
 def test_the_options_of_transports_and_verifiers_are_among_them() -> None:
-    places = [location for location, _ in nodes(json_schema())]
+    places = [location for location, _ in nodes(json_schema(FILE))]
     assert {f".$defs.{kind}.options" for kind in ("mqtt5", "zenoh", "memory", "jwt")} <= {*places}
     assert ".$defs.mqtt5.TlsOptions" in places
 
@@ -52,7 +53,7 @@ ONLY_COMPARED = {"absent_s", "interval_s", "repeat_s", "unconfirmed_s"}
 def test_every_time_has_a_largest_value() -> None:
     found = [
         f"{location}.{key}"
-        for location, node in nodes(json_schema())
+        for location, node in nodes(json_schema(FILE))
         for key, about in node["properties"].items()
         if key.endswith(("_s", "_ms")) and key not in ONLY_COMPARED
         for number in about.get("anyOf", [about])

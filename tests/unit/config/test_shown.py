@@ -8,7 +8,8 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.secrets import WITHHELD
-from streamer.config.shown import DIGITS, cohort, fingerprint, pair_fingerprint, shown
+from streamer.config.shown import DIGITS, cohort, fingerprint, shown
+from streamer.features.every import FILE
 
 ROOT = Path(__file__).parents[3]
 FILES = [
@@ -25,8 +26,8 @@ def written(path: Path, data: Any) -> Path:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_what_is_shown_is_a_file_that_means_the_same(file: Path, tmp_path: Path) -> None:
-    config = load(file)
-    again = load(written(tmp_path / "shown.yaml", shown(config)))
+    config = load(file, kind=FILE)
+    again = load(written(tmp_path / "shown.yaml", shown(config)), kind=FILE)
     assert shown(again) == shown(config)
     assert fingerprint(again) == fingerprint(config)
 
@@ -60,14 +61,6 @@ def test_users_are_withheld_and_files_with_secrets_are_only_named(tmp_path: Path
     assert (options["username"], options["password_file"]) == (WITHHELD, "/run/secrets/password")
     assert data["control"]["http_token_file"] == "/run/secrets/token"
     assert data["endpoints"]["token"]["authorities"] == ["veh1"]
-
-
-def test_of_a_pair_the_files_with_its_secrets_are_only_named(tmp_path: Path) -> None:
-    tls = {"ca_file": "/run/ca.pem", "cert_file": "/run/gw.pem", "key_file": "/run/secrets/gw.key"}
-    pair = {"connect": "gw2:7448", "key_file": "/run/secrets/pair.key", "tls": tls}
-    changes = {"pair": pair, "journal": {"path": str(tmp_path / "journal.db")}}
-    data = shown(load(configuration(tmp_path, **changes)))
-    assert data["pair"] == {**pair, "listen": None, "safe": "both", "wait_s": 10, "prefer_s": 30}
 
 
 def test_settings_of_an_address_are_withheld(tmp_path: Path) -> None:
@@ -158,24 +151,4 @@ def test_names_in_the_place_of_another_are_another_cohort(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_has_a_cohort(file: Path) -> None:
-    assert len(cohort(load(file))) == DIGITS
-
-
-def test_two_of_a_pair_that_do_the_same_have_one_fingerprint(tmp_path: Path) -> None:
-    """Whatever they say of defaults, of their files and of how they reach their networks."""
-    text = (ROOT / "config/minimal.yaml").read_text()
-    first, second, other = (tmp_path / name for name in ("first.yaml", "second.yaml", "other.yaml"))
-    raw = yaml.safe_load(text)
-    first.write_text(yaml.safe_dump(raw))
-    endpoints = raw["endpoints"]
-    spelled = {
-        **raw,
-        "remember": {"seconds": load(first, {}).remember.seconds},
-        "journal": {"path": "/elsewhere/journal.db"},
-    }
-    second.write_text(yaml.safe_dump(spelled))
-    name = next(iter(endpoints))
-    changed = {**raw, "endpoints": {**endpoints, name: {**endpoints[name], "authorities": ["another"]}}}
-    other.write_text(yaml.safe_dump(changed))
-    one, two, three = (pair_fingerprint(load(path, {})) for path in (first, second, other))
-    assert one == two != three
+    assert len(cohort(load(file, kind=FILE))) == DIGITS

@@ -13,6 +13,7 @@ import yaml
 from streamer.clock import Clock
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.features.every import FILE
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import UMessage
 from tests.flow.harness import GATEWAY
@@ -71,7 +72,7 @@ class DaemonHarness:
 
     def build(self) -> None:
         """Build a daemon that has not started."""
-        self.daemon = Daemon(load(self.file), self.file, self._clock)
+        self.daemon = Daemon(load(self.file, kind=FILE), self.file, self._clock)
 
     def write(self) -> None:
         self.file.write_text(yaml.safe_dump(self.raw))

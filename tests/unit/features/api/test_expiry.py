@@ -10,10 +10,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamer.config.certificates import own_certificates
-from streamer.config.models import Config
 from streamer.main import main
-from streamer.transports.certificates import CertificateFile, CertificateRole
 from tests.certificates import DAY, write_certificates
 from tests.ports import HOST, free_port
 from tests.unit.features.api.daemon import DaemonHarness, running
@@ -36,19 +33,6 @@ async def days(served: DaemonHarness, folder: Path) -> dict[tuple[str, str, str]
         if family.name == NAME
         for sample in family.samples
     }
-
-
-def test_those_of_the_link_of_a_pair_are_in_use(tmp_path: Path) -> None:
-    tls = {"ca_file": "/ca.pem", "cert_file": "/gw.pem", "key_file": "/gw.key"}
-    for where, role in (("listen", CertificateRole.SERVER), ("connect", CertificateRole.CLIENT)):
-        pair = {where: f"{HOST}:7448", "key_file": "/key", "tls": tls}
-        endpoints = {"vehicle": {"transport": "memory", "authorities": ["veh1"]}}
-        sections = {"journal": {"path": "/j.db"}, "metrics": None, "pair": pair}
-        config = Config.model_validate({"authority": "gw", "endpoints": endpoints, "routes": [], **sections})
-        assert dict(own_certificates(config)) == {
-            "pair.tls.ca_file": CertificateFile(CertificateRole.AUTHORITIES, Path("/ca.pem")),
-            "pair.tls.cert_file": CertificateFile(role, Path("/gw.pem")),
-        }
 
 
 async def test_every_certificate_in_use_is_there_and_a_new_one_is_noticed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streamer.config.push import StatusConfig
+from streamer.config.services import StatusConfig
 from streamer.features.host.status import LIFETIME, StatusService
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb

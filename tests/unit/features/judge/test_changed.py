@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.config.shown import fingerprint
+from streamer.features.every import FILE
 from streamer.features.judge.changed import Setting, changed_settings, renamed_endpoints
 from tests.pages import ROOT
 
@@ -56,9 +57,9 @@ def others(value: Any) -> list[Any]:
 
 
 def test_whatever_value_is_changed_its_key_is_named(tmp_path: Path) -> None:
-    config = load(EXAMPLE, {})
+    config = load(EXAMPLE, {}, kind=FILE)
     raw = raw_of(config)
-    assert fingerprint(Config.model_validate(raw)) == fingerprint(config)
+    assert fingerprint(FILE.model_validate(raw)) == fingerprint(config)
     named = 0
     for location in leaves(raw):
         changed = changed_at(raw, location)
@@ -80,7 +81,7 @@ def changed_at(raw: dict[str, Any], location: tuple[Any, ...]) -> Config | None:
         changed = copy.deepcopy(raw)
         _at(changed, above)[last] = other
         try:
-            return Config.model_validate(changed)
+            return FILE.model_validate(changed)
         except ValidationError:
             continue
     return None
@@ -94,7 +95,7 @@ def _at(value: Any, location: Any) -> Any:
 
 def test_a_configuration_differs_in_nothing_from_itself() -> None:
     for path in (EXAMPLE, ROOT / "config/minimal.yaml", *(ROOT / "config/roles").glob("*.yaml")):
-        assert changed_settings(load(path, {}), load(path, {})) == []
+        assert changed_settings(load(path, {}, kind=FILE), load(path, {}, kind=FILE)) == []
 
 
 BASE: dict[str, Any] = {
@@ -108,7 +109,7 @@ BASE: dict[str, Any] = {
 
 
 def settings(**changes: Any) -> list[Setting]:
-    return changed_settings(Config.model_validate(BASE), Config.model_validate(BASE | changes))
+    return changed_settings(FILE.model_validate(BASE), FILE.model_validate(BASE | changes))
 
 
 def test_a_key_of_the_file_that_routes_inherit_is_said_once() -> None:
@@ -117,12 +118,12 @@ def test_a_key_of_the_file_that_routes_inherit_is_said_once() -> None:
 
 def test_a_route_that_keeps_its_own_value_does_not_change_with_the_file() -> None:
     routes = [{**each, "window": 9} for each in BASE["routes"]]
-    before = Config.model_validate(BASE | {"routes": routes})
-    after = Config.model_validate(BASE | {"routes": routes, "queue_policy": {"window": 7}})
+    before = FILE.model_validate(BASE | {"routes": routes})
+    after = FILE.model_validate(BASE | {"routes": routes, "queue_policy": {"window": 7}})
     assert [each.key for each in changed_settings(before, after)] == ["queue_policy.window"]
     written = [{**each, "window": 1000} for each in BASE["routes"]]
-    after = Config.model_validate(BASE | {"routes": written, "queue_policy": {"window": 7}})
-    keys = [each.key for each in changed_settings(Config.model_validate(BASE), after)]
+    after = FILE.model_validate(BASE | {"routes": written, "queue_policy": {"window": 7}})
+    keys = [each.key for each in changed_settings(FILE.model_validate(BASE), after)]
     assert keys == ["queue_policy.window"]
 
 
@@ -130,7 +131,7 @@ def test_the_order_of_brokers_means_something() -> None:
     def config(brokers: list[str]) -> Config:
         options = {"broker": brokers}
         endpoints = BASE["endpoints"] | {"b": {"transport": "mqtt5", "authorities": ["two"], "options": options}}
-        return Config.model_validate(BASE | {"endpoints": endpoints})
+        return FILE.model_validate(BASE | {"endpoints": endpoints})
 
     (setting,) = changed_settings(config(["mqtt://a:1", "mqtt://b:1"]), config(["mqtt://b:1", "mqtt://a:1"]))
     assert setting.text == "endpoints.b.options.broker: another order, [mqtt://b:1; mqtt://a:1]"
@@ -139,7 +140,7 @@ def test_the_order_of_brokers_means_something() -> None:
 def test_two_endpoints_that_are_alike_are_renamed_one_by_one() -> None:
     def config(*names: str) -> Config:
         endpoints = {name: {"transport": "memory", "authorities": ["*"]} for name in names}
-        return Config.model_validate({"authority": "gw", "endpoints": endpoints, "routes": []})
+        return FILE.model_validate({"authority": "gw", "endpoints": endpoints, "routes": []})
 
     assert renamed_endpoints(config("a", "b"), config("c", "d")) == {"a": "c", "b": "d"}
     assert renamed_endpoints(config("a", "b"), config("b", "c")) == {"a": "c"}
@@ -149,8 +150,8 @@ def test_two_endpoints_that_are_alike_are_renamed_one_by_one() -> None:
 @pytest.mark.parametrize("name", ["x y", "über", "a\nb", 'q"', "{}"])
 def test_names_that_are_not_plain_are_quoted(name: str) -> None:
     endpoints = {"a": {"identities": {name: ["one"]}, "rules": [{"allow": {}}]}}
-    before = Config.model_validate(BASE | {"permissions": {"endpoints": {"a": {"rules": [{"allow": {}}]}}}})
-    after = Config.model_validate(BASE | {"permissions": {"endpoints": endpoints}})
+    before = FILE.model_validate(BASE | {"permissions": {"endpoints": {"a": {"rules": [{"allow": {}}]}}}})
+    after = FILE.model_validate(BASE | {"permissions": {"endpoints": endpoints}})
     (setting,) = changed_settings(before, after)
     assert setting.text.isascii()
     assert setting.text.isprintable()

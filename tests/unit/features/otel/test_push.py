@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.config.push import OtelConfig, OtelSpansConfig
 from streamer.features.otel import push as push_module
+from streamer.features.otel.config import OtelConfig, OtelSpansConfig
 from streamer.features.otel.convert import resource_of
 from streamer.features.otel.push import _LONGEST_PAUSE_S, Collect, Push
 from streamer.features.otel.session import CollectorAnswer

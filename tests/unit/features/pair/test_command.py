@@ -90,10 +90,7 @@ AWAY = NobodyThereError("no streamer answers there")
             [told("active"), told("active"), AWAY, told("active", since="later")],
             "it is active again since later: nothing answers",
         ),
-        (
-            [told("active"), told("active", epoch=7)],
-            "it is active again since 2026-01-01T00:00:00Z: nothing answers",
-        ),
+        ([told("active"), told("active", epoch=7)], "it is active again since 2026-01-01T00:00:00Z: nothing answers"),
         (
             [told("active"), AWAY, told("standby", "the copy is not complete yet")],
             "it could not take over again within 30s: the copy is not complete yet",

@@ -89,10 +89,7 @@ async def test_a_hand_over_is_permitted_begun_and_recorded(two: PairHarness, cap
 
 
 async def test_a_hand_over_to_one_that_is_not_ready_changes_nothing(
-    two: PairHarness,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    two: PairHarness, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active, standby = two.active, two.standby
     monkeypatch.setattr("streamer.features.pair.page._PATIENCE_S", 0)

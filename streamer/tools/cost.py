@@ -14,9 +14,6 @@ _MISROUTED_BYTES = 16 * MIB
 _FLOWS_BYTES = 30 * MIB
 _NOTIFICATION_BYTES = 128 * MIB
 _ID_BYTES = 100
-_WAITING_BYTES = 128 * MIB  # half of it in the link, half of it before
-_OVERHEARD_BYTES = 64 * MIB
-_SETTLED_IDS = 200_000
 _ARROW_BYTES = 90_000_000 + 19 * MIB
 _MESSAGE_BYTES = 1024
 
@@ -45,8 +42,7 @@ def memory_bytes(config: Config, message_bytes: int = _MESSAGE_BYTES) -> int:
     size += 0 if journal is None else journal.memory
     if config.usubscription is not None and config.usubscription.external is None:
         size += _NOTIFICATION_BYTES
-    size += 0 if config.utwin is None else config.utwin.max_bytes
-    size += 0 if config.pair is None else _WAITING_BYTES + _OVERHEARD_BYTES + _SETTLED_IDS * _ID_BYTES
+    size += sum(section.memory_bytes for _, section in config.feature_sections())
     return size + (0 if config.trace is None else _ARROW_BYTES)
 
 

@@ -5,14 +5,10 @@ from typing import Any
 
 import pytest
 
-from streamer.config.cost import disk_bytes, memory_bytes, memory_hint, sum_line
 from streamer.config.models import Config
 from streamer.config.types import MIB
-from streamer.features.pair import mirror, shadows
-from streamer.features.pair.link import MOST_WAITING_BYTES
+from streamer.tools.cost import disk_bytes, memory_bytes, memory_hint, sum_line
 from tests.unit.deployed import unit
-
-PAIR = {"listen": "127.0.0.1:7448", "key_file": "/key"}
 
 
 def config(**sections: Any) -> Config:
@@ -45,13 +41,7 @@ def test_the_sums_are_those_of_the_document() -> None:
         ({"journal": None}, 64 * MIB - 64 * MIB - 2 * 600 * 100_000, -(2 * 1024 * MIB + 32 * MIB)),
         ({"routes": [{"from": "vehicle", "to": "cloud"}]}, -(128 * MIB + 600 * 100_000), 0),
         ({"usubscription": None}, -128 * MIB, 0),
-        ({"utwin": {"max_bytes": "5MiB"}}, 5 * MIB, 0),
         ({"trace": {"path": "/t", "max_bytes": "1GiB"}}, 90_000_000 + 19 * MIB, 1024 * MIB),
-        (
-            {"pair": PAIR},
-            MOST_WAITING_BYTES + mirror._MOST_UNSENT_BYTES + shadows._MAX_BYTES + 100 * shadows._MAX_SETTLED,
-            0,
-        ),
         ({"remember": {"ids": 10}}, -199_990 * 100, 0),
         ({"dead_letter": {"queue": {"bytes": "1MiB"}}}, -4 * 31 * MIB, 0),
     ],

@@ -1,18 +1,21 @@
-"""What may stand in the sections `otel` and `status`."""
+"""What may stand in the section `otel`, and what follows from it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamer.config import push
-from streamer.config.models import Config
-from streamer.config.push import OtelConfig
+from streamer.config.load import warnings
+from streamer.features.every import FILE
+from streamer.features.otel import config as push
+from streamer.features.otel.config import OtelConfig
+
+RAW = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
 
 
 def mistakes(**sections: Any) -> str:
-    raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
     with pytest.raises(ValueError, match=r"expected|greater|less|Extra") as caught:
-        Config.model_validate(raw | sections)
+        FILE.model_validate(RAW | sections)
     return str(caught.value)
 
 
@@ -59,3 +62,21 @@ def test_without_all_of_opentelemetry_it_is_said_how_to_install_it(missing: str,
         )
     monkeypatch.setattr(push, "OTEL_MODULES", ("json", "json.decoder"))
     assert OtelConfig(endpoint="http://c").endpoint == "http://c"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_open"),
+    [
+        ("http://collector:4318", True),
+        ("http://192.0.2.1", True),
+        ("http://localhost:4318", False),
+        ("https://collector", False),
+    ],
+)
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_what_others_can_read_is_told(tmp_path: Path, endpoint: str, is_open: bool, mode: int) -> None:
+    (file := tmp_path / "headers").write_text("Authorization: Bearer x")
+    file.chmod(mode)
+    found = FILE.model_validate(RAW | {"otel": {"endpoint": endpoint, "headers_file": str(file)}})
+    told = [each.partition(" ")[0] for each in warnings(found) if each.startswith("otel.")]
+    assert sorted(told) == ["otel.endpoint:"] * is_open + ["otel.headers_file:"] * (mode != 0o600)

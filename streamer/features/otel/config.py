@@ -1,15 +1,17 @@
-"""The sections of the configuration for what the streamer sends about itself: to a collector, and on its own topic."""
+"""The section `otel` of the configuration: a collector that metrics and spans are sent to."""
 
 import re
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from streamer.config.models import Config, FeatureSection
 from streamer.config.types import FilePath, Section, expected
-
-MOST_EVERY_S = 14 * 86_400
-"""A status expires after three times its interval, and a TTL has 32 bits of milliseconds: less than 50 days."""
+from streamer.transports.addresses import is_loopback
+from streamer.transports.certificates import CertificateFile, CertificateRole
 
 OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
@@ -61,7 +63,7 @@ class OtelSpansConfig(Section):
     """Spans that may wait to be sent. Beyond that they are dropped and counted."""
 
 
-class OtelConfig(Section):
+class OtelConfig(FeatureSection):
     """A collector of OpenTelemetry that metrics and spans are sent to, by OTLP over HTTP. Needs the extra ``otel``."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]
@@ -81,9 +83,13 @@ class OtelConfig(Section):
     spans: OtelSpansConfig | None = None
     """Spans of sampled messages. None: off."""
 
+    def hints(self, config: Config) -> Iterator[str]:
+        if self.endpoint.startswith("http:") and not is_loopback(urlsplit(self.endpoint).hostname or ""):
+            sent = "what is pushed" if self.headers_file is None else "what is pushed, and the headers of headers_file,"
+            yield f"otel.endpoint: {self.endpoint}: {sent} can be read on the way; use https"
 
-class StatusConfig(Section):
-    """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
-
-    every_s: Annotated[float, Field(ge=1, le=MOST_EVERY_S)] = 60
-    """The interval. A change of health is published at once, at most ten times in it. A status expires after three."""
+    def certificates(self) -> Iterator[tuple[str, CertificateFile]]:
+        if self.tls.ca_file is not None:
+            yield "tls.ca_file", CertificateFile(CertificateRole.AUTHORITIES, self.tls.ca_file)
+        if self.tls.cert_file is not None:
+            yield "tls.cert_file", CertificateFile(CertificateRole.CLIENT, self.tls.cert_file)
