@@ -19,7 +19,7 @@ from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import UMessage, UMessageType, UPayloadFormat, response
 from streamer.uprotocol.protobuf import status_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
-from streamer.uprotocol.uri import UUri
+from streamer.uprotocol.uri import FIRST_TOPIC, UUri
 from streamer.uprotocol.well_known import EntityId
 
 logger = logging.getLogger("ustreamer.rpc")
@@ -40,7 +40,10 @@ class Method(NamedTuple):
 
 
 class RpcService:
-    """The methods of one uEntity, by resource id. Calls begin in the order in which their Requests arrive."""
+    """The methods of one uEntity, by resource id; those for Notifications, whose answer is not sent, by that of the topic.
+
+    Calls begin in the order in which their messages arrive.
+    """
 
     def __init__(self, transport: LocalTransport, entity: EntityId, methods: Mapping[int, Method]) -> None:
         self._transport = transport
@@ -50,8 +53,9 @@ class RpcService:
         transport.serve(entity, self.take)
 
     def take(self, message: UMessage, done: Callable[[], None]) -> None:
-        """Answer a message to the uEntity if it is a Request. ``done`` is called once it is handled."""
-        if message.attributes.type is not UMessageType.REQUEST:
+        """Answer a Request to the uEntity, or call the method of a Notification. ``done`` is called once it is handled."""
+        kind, topic = message.attributes.type, message.attributes.source.resource
+        if kind is not UMessageType.REQUEST and (kind is not UMessageType.NOTIFICATION or topic not in self._methods):
             done()
             return
         task = asyncio.get_running_loop().create_task(self._answer(message, done), name=f"rpc {self._name}")
@@ -70,6 +74,9 @@ class RpcService:
             logger.exception("method_failed sink=%s", message.attributes.sink)
             code = UCode.INTERNAL
             answer = status_to_proto(code, f"the method failed: {type(exc).__name__}")
+        if message.attributes.type is not UMessageType.REQUEST:
+            done()
+            return
         if form is not UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY:
             form = UPayloadFormat.PROTOBUF
         await asyncio.sleep(0)  # the router applies what the method has changed before the Response goes out
@@ -80,9 +87,9 @@ class RpcService:
     async def _call(self, message: UMessage) -> Message:
         sink = message.attributes.sink
         assert sink is not None
-        method = self._methods.get(sink.resource)
+        method = self._methods.get(sink.resource or message.attributes.source.resource)
         if method is None:
-            known = ", ".join(f"{number:X}" for number in sorted(self._methods))
+            known = ", ".join(f"{number:X}" for number in sorted(self._methods) if number < FIRST_TOPIC)
             raise UStatusError(UCode.UNIMPLEMENTED, f"{sink}: expected one of the methods {known}")
         return await method.call(message.attributes.source, _decoded(message, method.request))
 

@@ -22,11 +22,12 @@ from tests.unit.features.host.local_transport import RecordingLocalTransport
 
 NOW_MS = 1_700_000_000_000
 CALLER = UUri("veh1", 0xA8000, 2, 0)
-DOUBLE, CRASH = 1, 0x1F
+DOUBLE, CRASH, HEARD, CRASHING = 1, 0x1F, 0x8000, 0x8001
 
 Proto = TypeVar("Proto", bound=Message)
 
 PROTOBUF, IN_ANY = UPayloadFormat.PROTOBUF, UPayloadFormat.PROTOBUF_WRAPPED_IN_ANY
+PLAIN = Options(payload_format=PROTOBUF)
 
 
 async def double(caller: UUri, number: Any) -> Message:
@@ -44,10 +45,16 @@ class RpcHarness:
 
     def __init__(self) -> None:
         self.transport = RecordingLocalTransport("gw1", USTREAMER)
+        self.heard: list[Any] = []
+        methods = {DOUBLE: double, CRASH: crash, HEARD: self._hear, CRASHING: crash}
         self.rpc = RpcService(
-            self.transport, USTREAMER, {DOUBLE: Method(Int32Value, double), CRASH: Method(Int32Value, crash)}
+            self.transport, USTREAMER, {number: Method(Int32Value, call) for number, call in methods.items()}
         )
         self.done: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def _hear(self, caller: UUri, number: Any) -> Message:
+        self.heard.append((caller, number.value))
+        return Int32Value()
 
     def take(self, message: UMessage) -> None:
         self.rpc.take(message, lambda: self.done.put_nowait(message.id))
@@ -159,11 +166,14 @@ async def test_a_fault_of_a_method_is_an_internal_error_and_the_next_request_is_
     assert (await harness.call(None, UPayloadFormat.UNSPECIFIED)).attributes.commstatus is None
 
 
-def test_a_message_that_is_not_a_request_is_done_without_an_answer() -> None:
-    harness = RpcHarness()
-    message = notification(NOW_MS, CALLER._replace(resource=0x8000), USTREAMER.at("gw1"))
-    harness.take(message)
-    assert (harness.done.get_nowait(), harness.transport.said) == (message.id, [])
+@pytest.mark.parametrize("topic", [HEARD, CRASHING, 0x8002])
+async def test_a_notification_is_done_without_an_answer(topic: int) -> None:
+    harness, source = RpcHarness(), CALLER._replace(resource=topic)
+    payload = Int32Value(value=7).SerializeToString()
+    harness.take(message := notification(NOW_MS, source, USTREAMER.at("gw1"), payload, PLAIN))
+    assert await asyncio.wait_for(harness.done.get(), 10) == message.id
+    assert harness.transport.said == []
+    assert harness.heard == ([(source, 7)] if topic == HEARD else [])
 
 
 async def test_a_request_is_done_only_once_its_response_is_safe() -> None:
