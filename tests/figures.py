@@ -202,11 +202,12 @@ def repeated() -> list[str]:
 
 
 def configuration_keys() -> int:
-    """Return how many keys of the configuration hold a value."""
+    """Return how many keys of the configuration hold a value, without those of features with a bound of their own."""
     schema = json_schema(FILE)
     definitions = schema["$defs"]
     options = (part for name, part in definitions.items() if name.endswith(".options"))
-    return sum(1 for part in (schema, *options) for _ in leaves(part, definitions))
+    found = (path for part in (schema, *options) for path, _, _ in leaves(part, definitions))
+    return sum(path.partition(".")[0] not in of_features() for path in found)
 
 
 EMPTY = {"set", "dict", "list", "deque", "OrderedDict", "defaultdict", "Counter"}
@@ -215,9 +216,10 @@ EMPTY = {"set", "dict", "list", "deque", "OrderedDict", "defaultdict", "Counter"
 def unbounded_containers() -> list[str]:
     """Return each attribute that a constructor makes as an empty container, in a module that `docs/bounds.md` does not name.
 
-    A container that strangers can fill has a row there, which names its module.
+    A container that strangers can fill has a row there, or on the page of its feature, which names its module.
     """
-    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/bounds.md").read_text()))
+    pages = ROOT / "docs/bounds.md", *(ROOT / f"docs/features/{name}.md" for name in of_features())
+    named = set(re.findall(r"`([\w.]+)`", "".join(page.read_text() for page in pages if page.is_file())))
     return [
         f"{_module(path)}: {attribute}"
         for path in sources("streamer")

@@ -17,6 +17,7 @@ from streamer.config.stores import TraceConfig
 from streamer.features.every import FILE
 from streamer.transports.installed import available_transports, load_transport
 from tests.config_keys import leaves
+from tests.figures import of_features
 from tests.pages import DOCS, INLINE, ROOT, rows, yaml_blocks
 
 OURS = [kind for kind in available_transports() if load_transport(kind).__module__.startswith("streamer.")]
@@ -59,6 +60,7 @@ def test_every_key_is_described_with_its_default() -> None:
         path: default_of(node, is_required)
         for path, node, is_required in leaves(schema, schema["$defs"])
         if path not in ("endpoints.NAME.options", "permissions.tap.options")
+        and path.partition(".")[0] not in of_features()  # on their own pages
         and ".".join(path.split(".")[:2]) not in mirrored
     }
     page = (DOCS / "configuration.md").read_text()
@@ -115,7 +117,7 @@ def test_the_commented_file_has_every_key() -> None:
     """A key that is added to the models has to be explained there."""
     text = yaml.safe_load((ROOT / "config/streamer.yaml").read_text())
     config = FILE.model_validate(_without_variables(text))
-    missing = set(_keys(config)) - {key for key, _ in _pairs(text)}
+    missing = set(_keys(config)) - {key for key, _ in _pairs(text)} - {*of_features()}
     assert missing == set()
 
 

@@ -7,6 +7,7 @@ from streamer.clock import Clock
 from streamer.config.models import Config, with_sections
 from streamer.features.check.feature import CheckFeature
 from streamer.features.judge.feature import JudgeFeature
+from streamer.features.live_audit.feature import LiveAuditFeature
 from streamer.features.multicast.feature import MulticastFeature
 from streamer.features.otel.feature import OtelFeature
 from streamer.features.pair.feature import PairFeature
@@ -24,6 +25,7 @@ FEATURES: tuple[type[Feature], ...] = (
     TracesFeature,
     OtelFeature,
     TapFeature,
+    LiveAuditFeature,
     PauseFeature,
     MulticastFeature,
     UsubscriptionFeature,

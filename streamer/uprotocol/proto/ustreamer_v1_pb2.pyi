@@ -239,3 +239,49 @@ class ResolveMulticastResponse(_message.Message):
     mqtt_in_vehicle: str
     zenoh: str
     def __init__(self, topic: _Optional[_Union[_uprotocol_v1_pb2.UUri, _Mapping]] = ..., mqtt_in_vehicle: _Optional[str] = ..., zenoh: _Optional[str] = ...) -> None: ...
+
+class AuditRows(_message.Message):
+    __slots__ = ("run", "number", "authorities", "classes")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    run: int
+    number: int
+    authorities: _containers.RepeatedScalarFieldContainer[str]
+    classes: _containers.RepeatedCompositeFieldContainer[AuditClass]
+    def __init__(self, run: _Optional[int] = ..., number: _Optional[int] = ..., authorities: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[_Union[AuditClass, _Mapping]]] = ...) -> None: ...
+
+class AuditClass(_message.Message):
+    __slots__ = ("source", "sink", "ue_id", "ue_version_major", "resource_id", "minutes")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SINK_FIELD_NUMBER: _ClassVar[int]
+    UE_ID_FIELD_NUMBER: _ClassVar[int]
+    UE_VERSION_MAJOR_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_ID_FIELD_NUMBER: _ClassVar[int]
+    MINUTES_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    sink: int
+    ue_id: int
+    ue_version_major: int
+    resource_id: int
+    minutes: _containers.RepeatedCompositeFieldContainer[AuditMinute]
+    def __init__(self, source: _Optional[int] = ..., sink: _Optional[int] = ..., ue_id: _Optional[int] = ..., ue_version_major: _Optional[int] = ..., resource_id: _Optional[int] = ..., minutes: _Optional[_Iterable[_Union[AuditMinute, _Mapping]]] = ...) -> None: ...
+
+class AuditMinute(_message.Message):
+    __slots__ = ("minute", "sums")
+    MINUTE_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    minute: int
+    sums: _containers.RepeatedCompositeFieldContainer[AuditSum]
+    def __init__(self, minute: _Optional[int] = ..., sums: _Optional[_Iterable[_Union[AuditSum, _Mapping]]] = ...) -> None: ...
+
+class AuditSum(_message.Message):
+    __slots__ = ("what", "messages", "ids")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    what: _containers.RepeatedScalarFieldContainer[int]
+    messages: int
+    ids: bytes
+    def __init__(self, what: _Optional[_Iterable[int]] = ..., messages: _Optional[int] = ..., ids: _Optional[bytes] = ...) -> None: ...
