@@ -181,12 +181,16 @@ build/bench/.compiled: $(VENV)/.dev $(SOURCES)
 	else echo "There is no C compiler (cc): only the pure form is measured."; fi
 	touch $@
 
-# One feature less, in a copy: lint, and all quick tests but those of that feature and of the documents, which name it.
+# One feature less, in a copy: lint, and all quick tests but those of that feature and of the documents, which name it. The commit
+# chooses the feature, unless FEATURE does.
+CHOSEN = $(or $(FEATURE),$(shell $(BIN)/python -m tests.without))
 without: $(VENV)/.dev
 	rm -rf build/without
 	mkdir -p build/without && git ls-files -z | xargs -0 cp --parents -t build/without
-	cd build/without && $(HERE)/python -m tests.without $(FEATURE) && $(HERE)/ruff check streamer && $(HERE)/mypy && \
-		$(HERE)/lint-imports && $(HERE)/python -m pytest -n auto --maxprocesses 4 tests/unit tests/flow tests/test_structure.py
+	@echo "Without $(CHOSEN)"
+	cd build/without && $(HERE)/python -m tests.without $(CHOSEN) && $(HERE)/ruff check . && $(HERE)/mypy && $(HERE)/lint-imports && \
+		$(HERE)/python -m tests.figures && $(HERE)/python -m pytest -n auto --maxprocesses 4 --dist loadfile \
+		tests/unit tests/flow tests/test_structure.py tests/test_figures.py
 
 bench: build/bench/.compiled
 	$(BIN)/python -m tests.bench $(ARGS)

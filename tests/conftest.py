@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ BRIEF = ("test_crossing.py", "test_mqtt5_transport.py", "test_stop.py", "test_ze
 """All of tests/e2e and tests/fault is long, but for these: the crossings, the transports and the stop on real brokers."""
 
 
+FEATURES = {path.parent.name for path in Path(__file__).parents[1].glob("streamer/features/*/feature.py")}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Account())
@@ -41,7 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long. What waits longest begins first: the workers that finish early find something short to do."""
+    """Leave out what needs a feature that was taken out, and mark what is long.
+
+    What waits longest begins first: the workers that finish early find something short to do.
+    """
+    items[:] = [item for item in items if all(FEATURES.issuperset(mark.args) for mark in item.iter_markers("needs"))]
     order = ("fault", "e2e")
     for item in items:
         if item.path.parent.name in order and item.path.name not in BRIEF:

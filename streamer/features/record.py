@@ -224,7 +224,7 @@ def first(found: Iterable[_Found | None]) -> _Found | None:
 
 def additions_of(features: Iterable[Feature]) -> Additions:
     """Return what the router of a streamer with these features gets."""
-    return reduce(Additions.plus, (feature.additions for feature in features))
+    return reduce(Additions.plus, (feature.additions for feature in features), Additions())
 
 
 _Kind = TypeVar("_Kind", bound=Feature)

@@ -30,10 +30,7 @@ from tests.zenoh_peers import free_endpoint, open_peer
 
 TOPICS = [UUri("veh1", 0x100 + number, 1, 0x8001) for number in range(100)]
 ALL = "//veh1/FFFFFFFF/FF/FFFF"
-POLICIES: dict[str, list[dict[str, str]]] = {
-    "no policy": [],
-    "keep: latest": [{"topic": ALL, "keep": "latest"}],
-}
+POLICIES: dict[str, list[dict[str, str]]] = {"no policy": [], "keep: latest": [{"topic": ALL, "keep": "latest"}]}
 WARM_ROUNDS = 200
 PADDING = bytes(56)
 IDLE_S = 60.0

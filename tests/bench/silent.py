@@ -24,10 +24,7 @@ HEADER = ["flows", "CPU %, at once", "wake-ups/s", f"CPU %, {_FORGOTTEN_S:.0f} s
 def after(form: str, flows: int) -> Iterator[str]:
     """The cells of one line."""
     yield str(flows)
-    others = {
-        "new flows": ("mqtt-send", "--first", "1000", "--flows", str(1 << 20)),
-        "far receiver": ("zenoh-receive",),
-    }
+    others = {"new flows": ("mqtt-send", "--first", "1000", "--flows", str(1 << 20)), "far receiver": ("zenoh-receive",)}
     with Crossing(form, "up", others=others, remember={"ids": 10_000}) as crossing:
         subject = crossing.subject
         assert isinstance(subject, Streamer)

@@ -14,16 +14,7 @@ from typing import Any
 from streamer.uprotocol.uri import UUri
 from tests.fault import services_requests as requests
 from tests.fault.services_driver import START_MS, Asked, ServicesDriver
-from tests.fault.services_model import (
-    SUBSCRIBED,
-    UNSUBSCRIBED,
-    Answered,
-    Hint,
-    is_remote,
-    is_said,
-    passed,
-    receiving,
-)
+from tests.fault.services_model import SUBSCRIBED, UNSUBSCRIBED, Answered, Hint, is_remote, is_said, passed, receiving
 from tests.fault.services_process import KilledError, ServicesProcess
 from tests.fault.services_remote import TIMEOUT_MS, Command, Post
 from tests.fault.services_requests import COVERS, SUBSCRIBERS, TOPICS, WATCHERS

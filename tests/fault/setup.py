@@ -40,21 +40,11 @@ class FaultSetup:
     def configuration(self, endpoints: dict[str, Any]) -> dict[str, Any]:
         """The daemon's, for the endpoints that were opened."""
         routes = [
-            {
-                "from": here,
-                "to": there,
-                "publish": [f"//{here}/FFFFFFFF/FF/{TOPICS[there]:X}"],
-                "publish_to": [there],
-            }
+            {"from": here, "to": there, "publish": [f"//{here}/FFFFFFFF/FF/{TOPICS[there]:X}"], "publish_to": [there]}
             for here, there in self.ways
             if here in endpoints and there in endpoints
         ]
-        config = {
-            "authority": GATEWAY,
-            "endpoints": endpoints,
-            "routes": routes,
-            "shutdown": {"drain_s": 3},
-        }
+        config = {"authority": GATEWAY, "endpoints": endpoints, "routes": routes, "shutdown": {"drain_s": 3}}
         return config | self.changes
 
 

@@ -125,11 +125,7 @@ async def test_zenoh_peer_that_puts_garbage_at_full_speed_stops_nobody() -> None
         side = far.side
         up = notifications("beta", "alpha", 2000)
         down = notifications("alpha", "beta", 1000)
-        await asyncio.gather(
-            asyncio.to_thread(put_all, side, key, garbage),
-            side.send(up),
-            near.side.send(down),
-        )
+        await asyncio.gather(asyncio.to_thread(put_all, side, key, garbage), side.send(up), near.side.send(down))
         await until(lambda: len(near.side.arrived) >= 2000 and len(side.arrived) >= 1000, what="good messages")
         daemon = topology.daemon
         reasons = Counter(reason for reason, _ in kinds)

@@ -151,14 +151,8 @@ async def pair() -> AsyncIterator[Pair]:
                 directory,
                 {
                     "authority": name,
-                    "endpoints": {
-                        "vehicle": ways[name],
-                        "cloud": broker_endpoint(broker.url, name, "off-vehicle", "*"),
-                    },
-                    "routes": [
-                        route("vehicle", "cloud", "veh1", publish_to=["cloud"]),
-                        route("cloud", "vehicle"),
-                    ],
+                    "endpoints": {"vehicle": ways[name], "cloud": broker_endpoint(broker.url, name, "off-vehicle", "*")},
+                    "routes": [route("vehicle", "cloud", "veh1", publish_to=["cloud"]), route("cloud", "vehicle")],
                 }
                 | QUICK_END,
             )
@@ -224,10 +218,7 @@ async def test_ring_of_three_delivers_every_message_once_per_way() -> None:
                 "a": broker_endpoint(at_a.url, "gw1", "in-vehicle", "a"),
                 "b": zenoh_endpoint([at_b], "b", "c", listen=link),
             },
-            "gw2": {
-                "b": zenoh_endpoint([at_b, link], "a", "b"),
-                "c": broker_endpoint(at_c.url, "gw2", "off-vehicle", "c"),
-            },
+            "gw2": {"b": zenoh_endpoint([at_b, link], "a", "b"), "c": broker_endpoint(at_c.url, "gw2", "off-vehicle", "c")},
             "gw3": {
                 "a": broker_endpoint(at_a.url, "gw3", "in-vehicle", "a"),
                 "c": broker_endpoint(at_c.url, "gw3", "off-vehicle", "c"),

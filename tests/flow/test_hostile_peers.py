@@ -9,7 +9,6 @@ import pytest
 from google.protobuf.message import Message
 
 from streamer.config.models import Config
-from streamer.features.pause.feature import PauseFeature
 from streamer.features.record import one_of
 from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.logs import audit
@@ -222,6 +221,7 @@ async def test_reset_of_a_stranger_deletes_nothing(devices: Devices, device: Dev
 # pause
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize("is_near", [True, False], ids=["own device", "far"])
 async def test_nobody_pauses_anything_over_uprotocol_unless_the_configuration_names_them(
     devices: Devices, device: Device, app: Client, is_near: bool
@@ -233,7 +233,7 @@ async def test_nobody_pauses_anything_over_uprotocol_unless_the_configuration_na
     everything = pause.StopDispatchRequest(rule=pause.DispatchRule(topic=uri_to_proto(everything_at("*"))))
     answer = await evil.call(UUri("gw1", 4, 1, 1), everything, app.uri if is_near else evil.uri)
     assert answer.attributes.commstatus is UCode.PERMISSION_DENIED
-    assert one_of(device.service_host.features, PauseFeature).service.rules() == []
+    assert device.router.pause_rules.rules == ()
 
 
 # amplification
@@ -312,6 +312,7 @@ async def test_restart_with_another_configuration_keeps_what_a_stranger_has_stor
 # multicast
 
 
+@pytest.mark.needs("multicast")
 async def test_stranger_receives_no_multicast_and_learns_no_names(devices: Devices) -> None:
     devices.changes = dict(NETWORKS) | {
         "multicast": [{"provider": "//dev1/10/1/0", "broadcast": "doorOpened", "partitions": {"front": 0x8001}}]

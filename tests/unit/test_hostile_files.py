@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from streamer.config.load import ConfigError, load
-from streamer.features.pair import notes
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import JournalError
 from streamer.journal.file import problem_of
@@ -66,12 +65,6 @@ def test_a_further_table_of_a_later_version_is_no_stranger(tmp_path: Path) -> No
     connection.close()
     journal(path)
     assert problem_of(path, JOURNAL) == ""
-
-
-def test_a_pipe_in_the_place_of_a_pairs_notes_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(path := tmp_path / "journal-pair.json")
-    with pytest.raises(notes.NotesError, match="not a regular file"):
-        notes.read(path)
 
 
 def test_of_an_endless_configuration_the_beginning_is_read() -> None:

@@ -54,9 +54,7 @@ class Released(NamedTuple):
             "journal": {"path": str(self.journal)},
             "trace": {"path": str(self.traces)},
             "usubscription": {"local": ["veh1", "backend"]},
-            "multicast": [
-                {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"boot": 0x8013}},
-            ],
+            "multicast": [{"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"boot": 0x8013}}],
         }
 
 

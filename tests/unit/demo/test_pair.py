@@ -97,9 +97,7 @@ async def test_a_standby_that_does_not_take_over_is_a_problem() -> None:
     assert await story.begin()
     await story.run(SOON_S, asyncio.Event())
     assert both.killed == ["first"]
-    assert story.problems == [
-        "second did not take over (not one of the two is active, and one on standby) within 0 s",
-    ]
+    assert story.problems == ["second did not take over (not one of the two is active, and one on standby) within 0 s"]
     assert story.roles()[0] == ("first", "killed", "")
 
 

@@ -34,12 +34,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(
     ("chosen", "stream", "human"),
-    [
-        ("auto", io.StringIO, False),
-        ("auto", Terminal, True),
-        ("json", Terminal, False),
-        ("human", io.StringIO, True),
-    ],
+    [("auto", io.StringIO, False), ("auto", Terminal, True), ("json", Terminal, False), ("human", io.StringIO, True)],
 )
 def test_form_is_human_on_a_terminal_and_json_elsewhere(
     chosen: str, stream: type[io.StringIO], human: bool, root: logging.Logger, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,11 @@
 """What tests of commands share: how one is run, and a configuration for it. No tests."""
 
 import socket
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from streamer.main import main
 
@@ -69,3 +71,15 @@ def answering(*answers: str) -> Iterator[tuple[int, list[str]]]:
 def response(status: str, body: str, kind: str = "application/json") -> str:
     """What a server sends before it closes the connection."""
     return f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n{body}"
+
+
+def unpacked(path: Path) -> dict[str, str]:
+    """The files of an archive, without its folder."""
+    with tarfile.open(path) as archive:
+        found = {}
+        for member in archive.getmembers():
+            assert member.isfile()
+            file = archive.extractfile(member)
+            assert file is not None
+            found[member.name.partition("/")[2]] = file.read().decode()
+        return found

@@ -1,16 +1,14 @@
-"""What the commands work on: a configuration, an empty folder of traces, a journal with dead letters."""
+"""What the commands work on: a configuration, a journal with dead letters."""
 
 from pathlib import Path
 
 import pytest
 
 from streamer import main as main_module
-from streamer.features.traces import command as traces_command
 from streamer.journal.entries import Batch
 from streamer.tools import dead_letters as dead_letters_command
 from tests.unit.journal.harness import JournalHarness
 from tests.unit.tools.commands import GOOD, Run, status_of
-from tests.unit.tools.folders import NOW_US
 from tests.unit.tools.letters import LETTERS, NOW_MS, config_with
 
 
@@ -28,25 +26,6 @@ def good(tmp_path: Path) -> str:
     path = tmp_path / "streamer.yaml"
     path.write_text(GOOD)
     return str(path)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "traces"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs an action at `NOW_US`; its status, output and complaints."""
-    monkeypatch.setattr(traces_command, "_now_ms", lambda: NOW_US // 1000)
-
-    def call(action: str, *words: str, where: tuple[str, ...] | None = None) -> tuple[int, str, str]:
-        status = status_of("traces", action, *(("--path", str(folder)) if where is None else where), *words)
-        return status, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

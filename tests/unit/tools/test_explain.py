@@ -7,12 +7,8 @@ import pytest
 
 from streamer.clock import SystemClock
 from streamer.config.load import load
-from streamer.features.host.access import Caller
 from streamer.features.judge.command_explain import Remembered
-from streamer.features.pause.feature import PauseFeature
-from streamer.features.record import one_of
 from streamer.main import main
-from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, request
@@ -323,6 +319,7 @@ usubscription: {local: [veh1], subscribe: [{from: //phone7/100/1/0, topics: [//v
 """
 
 
+@pytest.mark.needs("pause", "usubscription")
 def test_explain_knows_who_has_subscribed_and_what_is_paused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,9 +345,8 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
         core._handlers[USUBSCRIPTION](message, answered.set)
         serving = asyncio.create_task(service_host.run())
         await asyncio.wait_for(answered.wait(), 10)
-        await one_of(service_host.features, PauseFeature).service.pause(
-            PauseRule.parse("//veh1/FFFFFFFF/FF/FFFF"), Caller("http", "127.0.0.1")
-        )
+        rule = "INSERT INTO dispatch_stops (source, sink) VALUES ('//veh1/FFFFFFFF/FF/FFFF', '')"
+        await service_host.state.write([(rule, ())])
         serving.cancel()
         service_host.close()
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import stat
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,27 +18,14 @@ from streamer.uprotocol.status import UCode
 from tests.flow.harness import SPEED
 from tests.ports import free_port
 from tests.unit.features.api.daemon import running
-from tests.unit.features.pair.daemons import KEY, pair
 from tests.unit.journal.harness import JournalHarness
-from tests.unit.tools.commands import GOOD, answering, response, status_of
+from tests.unit.tools.commands import GOOD, answering, response, status_of, unpacked
 from tests.unit.tools.letters import LETTERS, NOW_MS, letter_of
 
 CANARIES = {
     name: f"canary-{name}-x7Qp"
     for name in ("password", "user", "token", "made", "header", "environment", "payload", "letter", "logged", "bearer")
 }
-
-
-def unpacked(path: Path) -> dict[str, str]:
-    """The files of an archive, without its folder."""
-    with tarfile.open(path) as archive:
-        found = {}
-        for member in archive.getmembers():
-            assert member.isfile()
-            file = archive.extractfile(member)
-            assert file is not None
-            found[member.name.partition("/")[2]] = file.read().decode()
-        return found
 
 
 def assert_no_canary(files: dict[str, str]) -> None:
@@ -145,18 +131,6 @@ async def test_of_a_daemon_that_runs_it_has_state_metrics_and_configuration(tmp_
     assert "ustreamer_build_info" in files["metrics.txt"]
     assert_no_canary(files)
     assert token not in "".join(files.values())
-
-
-async def test_of_one_of_a_pair_it_has_how_that_one_sees_the_pair(tmp_path: Path) -> None:
-    async with pair(tmp_path) as two:
-        for harness, role in ((two.active, "active"), (two.standby, "standby")):
-            output = tmp_path / f"{role}.tar.gz"
-            words = ("--config", str(harness.file), "--output", str(output))
-            assert await asyncio.to_thread(status_of, "support-bundle", *words) == 0
-            files = unpacked(output)
-            assert json.loads(files["pair.json"])["role"] == role
-            assert f"key_file: {tmp_path}/key" in files["config.yaml"]
-            assert KEY not in "".join(files.values())
 
 
 def test_only_its_owner_may_read_it_and_nothing_is_replaced(good: str, tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from streamer.features.check.probe import run_all
 from streamer.transports.certificates import CertificateFile, CertificateRole, expiry_probe, valid_until_s
 from streamer.transports.probe import Answer, Verdict
 from tests.certificates import DAY, write_certificates
 
 
 def probed(path: Path, role: CertificateRole = CertificateRole.CLIENT) -> Answer:
-    return asyncio.run(run_all([expiry_probe("tls.cert_file", CertificateFile(role, path))]))[0]
+    async def run() -> Answer:
+        return await expiry_probe("tls.cert_file", CertificateFile(role, path)).run()
+
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize(

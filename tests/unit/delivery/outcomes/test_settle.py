@@ -6,7 +6,6 @@ from streamer.delivery.custody.unconfirmed_batch import LaneSummary
 from streamer.delivery.lanes.lane import Delivery, DeliveryState
 from streamer.delivery.seen import key_of
 from streamer.delivery.stats import Histogram
-from streamer.features.tap.tap import Tap, TapFilter
 from streamer.routing.outcome import Failure, Outcome
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.status import UCode
@@ -69,10 +68,7 @@ def test_unconfirmed_messages_that_cannot_be_read_any_more_are_lost() -> None:
     lane, summary = harness.queue.lane((message().attributes.source, None)), LaneSummary(1)
     summary.count = 2
     summary.records += bytes(16)
-    tap, other = Tap(TapFilter(), 10, False), Tap(TapFilter(route="down"), 10, False)
-    harness.observers += [tap, other]
     harness.settler.lost(lane, summary)
-    assert (tap.left_out, other.left_out) == (2, 0)
     assert harness.queue.stats.outcomes == {(Outcome.DEAD_LETTERED, UCode.DATA_LOSS): 2}
     assert [outcome for outcome, _ in harness.observer.records] == [Outcome.DEAD_LETTERED]
 

@@ -1,6 +1,6 @@
 """A router and the live pages of the HTTP port, as the daemon has them. No tests."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -13,8 +13,7 @@ from streamer.delivery.router import Router
 from streamer.features.api.live import LivePages
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
-from streamer.features.record import RunningStreamer, one_of
-from streamer.features.tap.feature import TapFeature
+from streamer.features.record import Feature, RunningStreamer
 from tests.flow.harness import RouterHarness, configuration
 from tests.ports import free_port
 
@@ -23,14 +22,14 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class LiveHarness:
-    """``tick`` is the daemon's: the time is that of the router's clock."""
+    """With the pages of some features. ``tick`` is the daemon's: the time is that of the router's clock."""
 
-    def __init__(self, folder: Path, changes: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, kinds: Sequence[type[Feature]], changes: Mapping[str, object]) -> None:
         self._token_file = folder / "token"
         self.write_token(TOKEN)
         self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
         self.flow = RouterHarness(self.config, witnesses=())
-        self.tap = one_of(self.flow.features, TapFeature)
+        self.features = [each for each in self.flow.features if isinstance(each, tuple(kinds))]
         self.live = LivePages(self.flow.router, lambda: self.config)
         self.port = free_port()
         self.metrics = MetricsConfig(listen=f"127.0.0.1:{self.port}")
@@ -39,7 +38,7 @@ class LiveHarness:
             Exposition(self.flow.router),
             self.metrics,
             self.config.control,
-            [*self.live.routes(), *self.tap.pages(cast(RunningStreamer, self))],
+            [*self.live.routes(), *(page for each in self.features for page in each.pages(cast(RunningStreamer, self)))],
         )
 
     @property
@@ -60,14 +59,17 @@ class LiveHarness:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **changes: object) -> AsyncIterator[tuple[LiveHarness, aiohttp.ClientSession]]:
+async def serving(
+    folder: Path, *kinds: type[Feature], **changes: object
+) -> AsyncIterator[tuple[LiveHarness, aiohttp.ClientSession]]:
     """The pages, and a client of them."""
-    live = LiveHarness(folder, changes)
+    live = LiveHarness(folder, kinds, changes)
     await live.server.start()
     try:
         async with live.flow, aiohttp.ClientSession(f"http://127.0.0.1:{live.port}") as session:
             yield live, session
     finally:
         live.live.close()
-        await live.tap.stop()
+        for each in live.features:
+            await each.stop()
         await live.server.stop()

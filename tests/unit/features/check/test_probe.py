@@ -130,12 +130,7 @@ def test_the_certificate_of_the_port_has_to_belong_to_its_key(tmp_path: Path, ke
     tls = {"cert_file": str(tmp_path / "server.pem"), "key_file": str(tmp_path / key_file)}
     found = of_files(metrics={"listen": "127.0.0.1:0", "tls": tls})
     assert found["metrics.tls"].verdict is verdict
-    assert found.keys() == {
-        "metrics.tls.cert_file",
-        "metrics.tls.key_file",
-        "metrics.tls",
-        "metrics.tls.cert_file (expiry)",
-    }
+    assert found.keys() == {"metrics.tls.cert_file", "metrics.tls.key_file", "metrics.tls", "metrics.tls.cert_file (expiry)"}
 
 
 # what is written

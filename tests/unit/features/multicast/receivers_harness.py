@@ -6,10 +6,7 @@ from google.protobuf.message import Message
 
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.host.state import StateFile
-from streamer.features.multicast.service import (
-    MulticastReceivers,
-    Registration,
-)
+from streamer.features.multicast.service import MulticastReceivers, Registration
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.features.host.fake_router import FakeRouter

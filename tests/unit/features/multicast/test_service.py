@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.host.state import StateError
-from streamer.features.multicast.service import (
-    REGISTER,
-    RESOLVE,
-    UNREGISTER,
-    filters,
-)
+from streamer.features.multicast.service import REGISTER, RESOLVE, UNREGISTER, filters
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError

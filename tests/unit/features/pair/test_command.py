@@ -1,4 +1,4 @@
-"""The command `handover`, against two daemons that run, and against answers that are played."""
+"""The commands `handover` and `support-bundle`, against two daemons that run, and against answers that are played."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ import pytest
 from streamer.main import main
 from streamer.tools.running import DaemonRefusedError, NobodyThereError
 from tests.unit.features.api.daemon import running
-from tests.unit.features.pair.daemons import pair, view_of
-from tests.unit.tools.commands import status_of
+from tests.unit.features.pair.daemons import KEY, pair, view_of
+from tests.unit.tools.commands import status_of, unpacked
 
 
 async def run(file: Path, *words: str) -> int:
@@ -119,3 +119,15 @@ def test_it_waits_through_everything_that_is_on_the_way(answers: list[Any], caps
 def test_a_time_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("handover", "--wait", "soon") == 2
     assert "soon" in capsys.readouterr().err
+
+
+async def test_of_one_of_a_pair_it_has_how_that_one_sees_the_pair(tmp_path: Path) -> None:
+    async with pair(tmp_path) as two:
+        for harness, role in ((two.active, "active"), (two.standby, "standby")):
+            output = tmp_path / f"{role}.tar.gz"
+            words = ("--config", str(harness.file), "--output", str(output))
+            assert await asyncio.to_thread(status_of, "support-bundle", *words) == 0
+            files = unpacked(output)
+            assert json.loads(files["pair.json"])["role"] == role
+            assert f"key_file: {tmp_path}/key" in files["config.yaml"]
+            assert KEY not in "".join(files.values())

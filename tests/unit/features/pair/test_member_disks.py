@@ -1,5 +1,6 @@
 """Disks that come back with less than they had, after both were killed: what the other disk has is not lost."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from streamer.features.pair import notes
 from streamer.features.pair.mirror import disk_of_facts
 from streamer.journal.entries import Batch
 from streamer.uprotocol.message import publish
@@ -154,3 +156,9 @@ async def test_one_that_goes_on_in_a_higher_epoch_has_that_on_disk_and_so_has_it
     with closing(sqlite3.connect(first.path)) as file:
         facts = dict(file.execute("SELECT name, value FROM facts"))
     assert disk_of_facts(facts, 0, parity=0).content == (8, 1)
+
+
+def test_a_pipe_in_the_place_of_a_pairs_notes_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "journal-pair.json")
+    with pytest.raises(notes.NotesError, match="not a regular file"):
+        notes.read(path)

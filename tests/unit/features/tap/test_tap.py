@@ -12,6 +12,7 @@ from streamer.uprotocol.message import Options, UMessage, UMessageType, notifica
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.flow.harness import CLIMATE, CLOUD_APP, SPEED
+from tests.unit.delivery.messages import route_queue
 
 NOW_MS = 1_700_000_000_000
 NAMES = ("up", "vehicle", "cloud")
@@ -34,6 +35,13 @@ def speed(payload: bytes = b"x", source: UUri = SPEED, **options: object) -> UMe
 
 def resource(number: int) -> UUri:
     return SPEED._replace(resource=0x8000 + number)
+
+
+def test_messages_that_ended_after_they_were_sent_are_counted_by_those_who_want_their_route() -> None:
+    tap, other = tap_of(), tap_of(TapFilter(route="down"))
+    for each in (tap, other):
+        each.never_confirmed(route_queue().lane((SPEED, None)), b"", 2, FULL, 0.0, NOW_MS)
+    assert (tap.left_out, other.left_out) == (2, 0)
 
 
 @pytest.mark.parametrize(

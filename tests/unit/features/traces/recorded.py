@@ -17,7 +17,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.unit.delivery.messages import route_queue
-from tests.unit.tools.folders import NAME, NOW_US
+from tests.unit.features.traces.folders import NAME, NOW_US
 
 DENIED = Failure(Outcome.REJECTED, UCode.PERMISSION_DENIED, "no")
 

@@ -19,8 +19,8 @@ from streamer.uprotocol.message import Attributes, UMessageType, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.unit.delivery.messages import route_queue
+from tests.unit.features.traces.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, row, table, write_part
 from tests.unit.features.traces.recorded import Recorded
-from tests.unit.tools.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, row, table, write_part
 
 DAY_US = 24 * HOUR_US
 TOPIC = UUri("veh1", 0xA8000, 2, 0x8A50)

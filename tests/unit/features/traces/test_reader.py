@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamer import __version__
 from streamer.features.traces.reader import SeenRecords, SpoolReader, ended_us, newest, parquet_files, read_parquet
 from streamer.features.traces.record import SCHEMA, VERSION_KEY
-from tests.unit.tools.folders import HOUR_US, NAME, NOW_US, RUN_US, Row, SpoolFileWriter, row, table, write_part
+from tests.unit.features.traces.folders import HOUR_US, NAME, NOW_US, RUN_US, Row, SpoolFileWriter, row, table, write_part
 
 
 def batch(*rows: Row, streamer: str = NAME) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.features.traces.summary import COLUMNS, LogHistogram, Summary
-from tests.unit.tools.folders import NAME, NOW_US, Row, failed, row, table
+from tests.unit.features.traces.folders import NAME, NOW_US, Row, failed, row, table
 
 
 def batch(*rows: Row) -> pa.RecordBatch:

@@ -18,14 +18,7 @@ from tests.clock import FakeClock
 from tests.constants import with_constants
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
-from tests.unit.features.usubscription.harness import (
-    ACCESS,
-    CLOUD,
-    LOCAL,
-    PLAIN,
-    US,
-    status,
-)
+from tests.unit.features.usubscription.harness import ACCESS, CLOUD, LOCAL, PLAIN, US, status
 
 SERVICE = UUri.parse("//dev1/0/3/0")
 
@@ -105,8 +98,6 @@ class FollowerHarness:
 
     def update(self, topic: UUri, subscriber: UUri, state: int, source: UUri = CHANGES) -> UMessage:
         proto = pb.Update(
-            topic=uri_to_proto(topic),
-            subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-            status=status(state),
+            topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)), status=status(state)
         )
         return notification(self.clock.ms, source, US, proto.SerializeToString(), PLAIN)

@@ -224,9 +224,7 @@ class UsubscriptionHarness:
     ) -> None:
         """The other service sends an Update."""
         proto = pb.Update(
-            topic=uri_to_proto(topic),
-            subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)),
-            status=status(state, "told"),
+            topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(about)), status=status(state, "told")
         )
         source = source or USUBSCRIPTION.at(topic.authority, 0x8000)
         await self.send(notification(self.clock.ms, source, sink, proto.SerializeToString(), PLAIN))

@@ -34,9 +34,7 @@ ALL = "//*/FFFFFFFF/FF/FFFF"
 
 def entry(topic: UUri, subscriber: UUri, state: int = SUBSCRIBED, period_ms: int | None = None) -> pb.Subscription:
     found = pb.Subscription(
-        topic=uri_to_proto(topic),
-        subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)),
-        status=status(state),
+        topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)), status=status(state)
     )
     if period_ms is not None:
         found.attributes.sample_period_ms = period_ms

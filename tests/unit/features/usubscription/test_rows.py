@@ -8,13 +8,7 @@ import pytest
 
 from streamer.features.host.state import StateFile
 from streamer.features.usubscription import rows
-from streamer.features.usubscription.entries import (
-    Change,
-    Observer,
-    SubscribeAttributes,
-    Subscription,
-    SubscriptionState,
-)
+from streamer.features.usubscription.entries import Change, Observer, SubscribeAttributes, Subscription, SubscriptionState
 from streamer.features.usubscription.remote_topic import OpenCommand, RemoteTopic
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.protobuf import message_to_proto

@@ -255,9 +255,7 @@ async def test_a_remote_topic_whose_subscriptions_are_lost_is_left(harness: Usub
     assert harness.service.gauges()["remote_topics"] == 0
 
 
-async def test_a_lost_remote_topic_is_subscribed_to_again_for_its_subscribers_only(
-    harness: UsubscriptionHarness,
-) -> None:
+async def test_a_lost_remote_topic_is_subscribed_to_again_for_its_subscribers_only(harness: UsubscriptionHarness) -> None:
     await harness.subscribe(REMOTE)
     await harness.subscribe(REMOTE2, APP2)
     for command in harness.commands(v3.SUBSCRIBE):

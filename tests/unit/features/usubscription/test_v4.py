@@ -207,10 +207,7 @@ async def test_a_remote_command_in_version_4_has_its_messages_and_five_minutes(t
     await V4(harness).subscribe(topic, period_ms=50)
     [command] = harness.commands(any_version=True)
     asked = wire.read(command, pb.SubscribeRequest)
-    assert (command.attributes.source, command.attributes.sink) == (
-        USUBSCRIPTION.at("gw1"),
-        USUBSCRIPTION_4.at("new", 1),
-    )
+    assert (command.attributes.source, command.attributes.sink) == (USUBSCRIPTION.at("gw1"), USUBSCRIPTION_4.at("new", 1))
     assert (command.attributes.ttl, uri_from_proto(asked.topic), asked.sample_period) == (300_000, topic, 50)
     harness.state.close()
 

@@ -142,10 +142,7 @@ async def test_reset_deletes_everything_and_tells_all_who_subscribed_or_observe(
     await client.call(v4.RESET, pb.ResetRequest(), USUBSCRIPTION_4.at("dev1"))
     assert client.notified(APP) == [Told(LOCAL, APP, UNSUBSCRIBED)]
     assert client.published() == [Told(LOCAL, APP, UNSUBSCRIBED)]
-    assert client.notified(WATCHER) == [
-        Told(TOPIC_OF_CHANGES, WATCHER, UNSUBSCRIBED),
-        Told(LOCAL, APP, UNSUBSCRIBED),
-    ]
+    assert client.notified(WATCHER) == [Told(TOPIC_OF_CHANGES, WATCHER, UNSUBSCRIBED), Told(LOCAL, APP, UNSUBSCRIBED)]
     assert harness.updates(APP2) == [(LOCAL, APP, UNSUBSCRIBED)]
     v3_told = [each for each in harness.messages(UMessageType.NOTIFICATION) if each.attributes.source.version == 3]
     assert {each.attributes.sink for each in v3_told} == {APP2, WATCHER}

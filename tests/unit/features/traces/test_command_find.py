@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from streamer.uprotocol.uuid import format_id, new_id
+from tests.unit.features.traces.folders import HOUR_US, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 from tests.unit.tools.commands import Run
-from tests.unit.tools.folders import HOUR_US, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 
 
 @pytest.mark.parametrize("form", ["{}", "{{{}}}", "urn:uuid:{}", "upper", "digits"])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamer.features.traces.reader import SeenRecords
 from streamer.features.traces.summary import LogHistogram
+from tests.unit.features.traces.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, row, table, write_part
 from tests.unit.tools.commands import Run
-from tests.unit.tools.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, row, table, write_part
 
 
 def test_the_last_hour_is_summed_up_per_route(run: Run, folder: Path) -> None:

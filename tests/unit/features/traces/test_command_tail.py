@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamer.uprotocol.uuid import format_id, new_id
+from tests.unit.features.traces.folders import HOUR_US, SpoolFileWriter, failed, numbers, row, write_part
 from tests.unit.tools.commands import Run
-from tests.unit.tools.folders import HOUR_US, SpoolFileWriter, failed, numbers, row, write_part
 
 
 def test_the_last_outcomes_are_printed_the_newest_last(run: Run, folder: Path) -> None:

@@ -11,7 +11,7 @@ from streamer.features.traces.command_text import Printer, as_json, message_line
 from streamer.features.traces.summary import Summary
 from streamer.tools.text import lines_out
 from streamer.uprotocol.uuid import format_id, new_id
-from tests.unit.tools.folders import NAME, NOW_US, Row, failed, row, table
+from tests.unit.features.traces.folders import NAME, NOW_US, Row, failed, row, table
 
 NOW_MS = NOW_US // 1000
 QUESTION, OTHER = new_id(NOW_MS), new_id(NOW_MS)

@@ -13,9 +13,9 @@ from streamer.features.traces import reader
 from streamer.features.traces.compact import compact_spool
 from streamer.features.traces.layout import Folders
 from streamer.features.traces.spool import SpoolWriter
+from tests.unit.features.traces.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 from tests.unit.features.traces.streams import noon_buffer
 from tests.unit.tools.commands import Run
-from tests.unit.tools.folders import HOUR_US, NAME, NOW_US, SpoolFileWriter, failed, numbers, row, write_part
 
 
 def test_files_that_vanish_after_they_were_listed_have_nothing(

@@ -84,8 +84,8 @@ def test_without_a_daemon_it_ends_with_the_reason(tmp_path: Path, capsys: pytest
     assert "no streamer answers there" in capsys.readouterr().err
 
 
-def test_no_messages_at_all_is_wrong_usage(good: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("tap", "--config", good, "--count", "0") == 2
+def test_no_messages_at_all_is_wrong_usage(tmp_path: Path) -> None:
+    assert status_of("tap", "--config", str(tmp_path / "streamer.yaml"), "--count", "0") == 2
 
 
 def test_it_goes_on_after_a_tap_that_ends_or_has_no_room_but_not_after_a_refusal(
