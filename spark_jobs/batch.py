@@ -114,6 +114,12 @@ class Batch:
             return self._rollup
 
     @property
+    def alike(self) -> DataFrame:
+        """The rows of `sightings`, as many as there are."""
+        with self._asking:
+            return self._alike
+
+    @property
     def sightings(self) -> list[Sightings]:
         """Who saw messages of whom, on the dates and as many days around them as can be read, up to one."""
         with self._asking:
@@ -134,15 +140,18 @@ class Batch:
         return self.keep(rollup.transform(self.records()))
 
     @cached_property
-    def _sightings(self) -> list[Sightings]:
+    def _alike(self) -> DataFrame:
         with self._lock:
             seen = clocks.alike_in(self._kept_rollup)
         before, after = (min(1, days) for days in self.reach)
         if before or after:
             near = self.records(before, after).where(~sf.col("date").isin(list(self.dates)))
             seen = seen.unionByName(clocks.alike(near))
-        # Asked for more than once if they are many, as those of a small input are not.
-        return clocks.sightings(seen if is_small(self.spark) else self.keep(seen))
+        return self.keep(seen)
+
+    @cached_property
+    def _sightings(self) -> list[Sightings]:
+        return clocks.sightings(self._alike)
 
     def table(self, table: Table) -> DataFrame:
         """The published rows of a table for these dates."""

@@ -4,7 +4,8 @@ For two streamers X and Y, the age of a message at Y minus its age at X is trans
 transit if it went the other way. The sender's clock cancels out. Half the sum of both directions is the skew; its error is
 half the difference between the two transits. The direction of a message is not read from the clocks: what leaves X by the
 endpoint through which other messages come in from Y goes to Y. With traffic in one direction only, a skew can be seen only
-if it is far above any transit.
+if it is far above any transit. What X recorded until its delivery was confirmed, offline or on a slow link, explains as much
+of the difference as it took: that is no skew.
 """
 
 import datetime as dt
@@ -34,6 +35,8 @@ _ENOUGH_MESSAGES = 10
 _HOUR_US = 3_600_000_000
 TELLING = "telling_age_us"
 """The age of a record that says something about clocks; null for all others."""
+OUT = "telling_out_us"
+"""The same when its delivery was confirmed; null for what was not delivered."""
 
 
 class ClockEstimate(NamedTuple):
@@ -50,20 +53,41 @@ class ClockEstimate(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """Messages of one source and sink at one streamer: least age and number per hour, and the ways through the streamer."""
+    """Messages of one source and sink at one streamer: per hour the least age, on arrival and when a delivery was confirmed,
+    and their number; and the ways through the streamer."""
 
     ages_us: dict[int, int]
+    outs_us: dict[int, int]
     messages: dict[int, int]
     ways: dict[tuple[str | None, str | None], int]
 
 
 class _Difference(NamedTuple):
-    """Age at Y minus age at X, of one source and sink. `way`: through X. `sign`: 1 or -1 if X or Y made the messages."""
+    """Age at Y minus age at X, of one source and sink. `way`: through X. `sign`: 1 or -1 if X or Y made the messages.
 
+    `low_us`, `high_us`: the same from when X, and until when Y, had its delivery confirmed.
+    """
+
+    low_us: float
     age_us: float
+    high_us: float
     messages: int
     way: tuple[str | None, str | None]
     sign: int
+
+    def there_us(self) -> float:
+        """The skew plus the transit from X to Y."""
+        return self.low_us if self.age_us - self.low_us >= ONE_WAY_MIN_US else self.age_us
+
+    def back_us(self) -> float:
+        """The skew minus the transit from Y to X."""
+        return self.high_us if self.high_us - self.age_us >= ONE_WAY_MIN_US else self.age_us
+
+    def one_way_us(self) -> float:
+        """The skew and a transit; of both directions the least if it is not known which one it is."""
+        if self.sign:
+            return self.there_us() if self.sign > 0 else self.back_us()
+        return min(self.there_us(), self.back_us(), key=abs)
 
 
 class _Link(NamedTuple):
@@ -79,6 +103,7 @@ class Sightings(NamedTuple):
     authorities.
 
     `messages` and `age_us`, the least, leave out what says nothing about clocks: duplicates, and records without an age.
+    `out_us`: the least age when a delivery was confirmed.
     """
 
     date: dt.date
@@ -93,6 +118,7 @@ class Sightings(NamedTuple):
     age_us: int | None
     first_us: int
     last_us: int
+    out_us: int | None = None
 
     def is_made_on(self, date: dt.date) -> bool:
         hour = self.hour_of_message
@@ -134,6 +160,7 @@ def alike(records: DataFrame) -> DataFrame:
         "records": sf.lit(1),
         "messages": sf.when(sf.col(TELLING).isNotNull(), 1).otherwise(0),
         "age_us": sf.col(TELLING),
+        "out_us": sf.col(OUT),
         "first_us": sf.unix_micros("ts"),
         "last_us": sf.unix_micros("ts"),
     }
@@ -146,6 +173,7 @@ def alike_in(rollup: DataFrame) -> DataFrame:
         "records": sf.col("messages"),
         "messages": sf.col("telling"),
         "age_us": sf.col("least_age_us"),
+        "out_us": sf.col("least_out_us"),
         "first_us": sf.unix_micros("first_ts"),
         "last_us": sf.unix_micros("last_ts"),
     }
@@ -162,19 +190,20 @@ def with_sightings(records: DataFrame) -> DataFrame:
             "is_publish": sf.expr("msg_type = 'publish'"),
             "hour_of_message": sf.when(hour.between(first_hour - 24, first_hour + 47), hour),
             TELLING: sf.when(tells, sf.col("age_us")),
+            OUT: sf.when(tells & (sf.col("outcome") == "delivered"), sf.col("age_us") + sf.col("latency_us")),
         }
     )
 
 
 def _together(rows: DataFrame) -> DataFrame:
     sums = (sf.sum(name).alias(name) for name in ("messages", "records"))
-    least = (sf.min(name).alias(name) for name in ("age_us", "first_us"))
+    least = (sf.min(name).alias(name) for name in ("age_us", "out_us", "first_us"))
     return rows.groupBy(*_ALIKE).agg(*sums, *least, sf.max("last_us").alias("last_us"))
 
 
 def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
     """The clock of each streamer, from `Sightings`; those without messages do not count."""
-    flows: dict[tuple[str, str | None], dict[str, _Side]] = defaultdict(lambda: defaultdict(lambda: _Side({}, {}, {})))
+    flows: dict[tuple[str, str | None], dict[str, _Side]] = defaultdict(lambda: defaultdict(lambda: _Side({}, {}, {}, {})))
     total: dict[str, int] = defaultdict(int)
     for row in rows:
         if not row.messages:
@@ -185,16 +214,21 @@ def estimate(rows: Iterable[Any]) -> dict[str, ClockEstimate]:
         side = flows[row.src_authority, row.sink_authority][row.streamer]
         hour = row.hour_of_message
         side.ages_us[hour] = min(row.age_us, side.ages_us.get(hour, row.age_us))
+        if row.out_us is not None:
+            side.outs_us[hour] = min(row.out_us, side.outs_us.get(hour, row.out_us))
         side.messages[hour] = side.messages.get(hour, 0) + row.messages
         side.ways[row.ingress, row.egress] = side.ways.get((row.ingress, row.egress), 0) + row.messages
     pairs: dict[tuple[str, str], list[_Difference]] = defaultdict(list)
     for (source, _), sides in flows.items():
         for x, y in _compared(sides, total):
-            if common := sides[x].ages_us.keys() & sides[y].ages_us.keys():
-                age_us = median(sides[y].ages_us[hour] - sides[x].ages_us[hour] for hour in common)
+            x_us, y_us = sides[x].ages_us, sides[y].ages_us
+            if common := x_us.keys() & y_us.keys():
+                low_us = median(y_us[hour] - max(sides[x].outs_us.get(hour, x_us[hour]), x_us[hour]) for hour in common)
+                age_us = median(y_us[hour] - x_us[hour] for hour in common)
+                high_us = median(max(sides[y].outs_us.get(hour, y_us[hour]), y_us[hour]) - x_us[hour] for hour in common)
                 messages = sum(min(sides[x].messages[hour], sides[y].messages[hour]) for hour in common)
                 way = max(sides[x].ways, key=lambda each, ways=sides[x].ways: ways[each])  # type: ignore[misc]
-                pairs[x, y].append(_Difference(age_us, messages, way, (source == x) - (source == y)))
+                pairs[x, y].append(_Difference(low_us, age_us, high_us, messages, way, (source == x) - (source == y)))
     return _spread(total, {pair: _link(differences) for pair, differences in pairs.items()})
 
 
@@ -208,7 +242,7 @@ def _link(differences: list[_Difference]) -> _Link:
         if found := _both_ways(used):
             return found
     used = enough or differences
-    nearest = min((each.age_us for each in used), key=abs)
+    nearest = min((each.one_way_us() for each in used), key=abs)
     return _Link(nearest if abs(nearest) >= ONE_WAY_MIN_US else None, sum(each.messages for each in used), False)
 
 
@@ -221,7 +255,8 @@ def _both_ways(used: list[_Difference]) -> _Link | None:
         if there and back:
             least, most = min(each.age_us for each in there), max(each.age_us for each in back)
             if least > most:  # otherwise this endpoint leads away from Y: no transit is negative
-                found.append((sum(each.messages for each in there + back), least - most, (least + most) / 2))
+                skew_us = (min(each.there_us() for each in there) + max(each.back_us() for each in back)) / 2
+                found.append((sum(each.messages for each in there + back), least - most, skew_us))
     if not found:
         return None
     messages, _, skew_us = max(found)

@@ -34,7 +34,7 @@ def transform(records: DataFrame, near: DataFrame, detail: DataFrame) -> DataFra
 
 
 def _counted(records: DataFrame) -> DataFrame:
-    delivered_us = sf.when(sf.col("outcome") == "delivered", sf.col("latency_us"))
+    delivered_us = sf.when((sf.col("outcome") == "delivered") & (sf.col("latency_us") >= 0), sf.col("latency_us"))
     counted = records.groupBy(*KEYS).agg(
         # Hashes, of which so many are alike in no fleet: their names would take ten times the memory.
         sf.size(sf.collect_set(sf.xxhash64("streamer"))).cast("bigint").alias("streamers"),

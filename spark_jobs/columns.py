@@ -97,6 +97,7 @@ _MEANINGS = {
     "clock_skew_ms": "its clock minus that of skew_against, in ms",
     "skew_against": "the streamer that its clock is compared with",
     "skew_messages": "messages that the comparison is based on",
+    "records_impossible": "records with the number of another one, a negative latency, or no known outcome",
     "files_left_out": "trace files that could not be used",
     "publishes": "Publishes of the topic that were made in that hour",
     "gateways": "gateways that usually get it and can be judged",

@@ -92,9 +92,9 @@ class Traces:
                 found |= {streamer: f"{_EVENTS}/{name}/{streamer}" for streamer in self._names(f"{_EVENTS}/{name}")}
         return found
 
-    def runs(self, folder: str) -> dict[int, tuple[int, str]]:
-        """The runs with events in a folder, by their beginnings in µs: the number of the last event, and which it is."""
-        last: dict[int, tuple[int, str]] = {}
+    def runs(self, folder: str) -> dict[int, dict[int, str]]:
+        """The events in a folder by their numbers, of each run by its beginning in µs."""
+        told: dict[int, dict[int, str]] = defaultdict(dict)
         for name in self._names(folder):
             if not name.endswith(".parquet") or name[0] in "._" or newer(name) is not None:
                 continue
@@ -105,8 +105,8 @@ class Traces:
                 continue
             of_file = zip(_us(rows["run_ts"]).to_pylist(), rows["seq"].to_pylist(), rows["event"].to_pylist(), strict=True)
             for run_us, seq, event in of_file:
-                last[run_us] = max(last.get(run_us, (seq, event)), (seq, event))
-        return last
+                told[run_us][seq] = event
+        return told
 
     def files(self, streamer: str, hour: int) -> list[str]:
         """The files of a streamer's hour."""
@@ -265,14 +265,22 @@ class ExpectedStreamers:
         return fault
 
     def _has_stopped(self, streamer: str, hour: int) -> bool:
-        """Whether a streamer whose last records are of that hour has said that it stops, or that it began behind `until`."""
-        if (folder := self._events.get(streamer)) is None or not (runs := self._traces.runs(folder)):
+        """Whether a streamer whose last records are of that hour has said that it stops, or that it began behind `until`.
+
+        A run without a record or a link is the standby of a pair, and says nothing of the others.
+        """
+        if (folder := self._events.get(streamer)) is None:
             return False
-        stopped = {run_us: event == "stopped" for run_us, (_, event) in runs.items()}
-        if (newest := max(runs)) >= self._until * _HOUR_US or not stopped[newest]:
-            return newest >= self._until * _HOUR_US
         near = [each for path in self._traces.files(streamer, hour) for each in self._traces.extents(path)]
-        return all(isinstance(each, Extent) and each.run_us <= newest and stopped.get(each.run_us, True) for each in near)
+        if any(isinstance(each, str) for each in near):
+            return False
+        recorded = {each.run_us for each in near if isinstance(each, Extent)}
+        told = self._traces.runs(folder)
+        active = {run for run, events in told.items() if run in recorded or not {"up", "down"}.isdisjoint(events.values())}
+        if not active or (newest := max(active)) >= self._until * _HOUR_US:
+            return bool(active)
+        stopped = {run_us: events[max(events)] == "stopped" for run_us, events in told.items()}
+        return stopped[newest] and all(each <= newest and stopped.get(each, True) for each in recorded)
 
     def _fault(self, streamer: str, hours: Iterable[int]) -> str | None:
         """The same, by the records of these hours."""
@@ -283,13 +291,15 @@ class ExpectedStreamers:
         extents: list[Extent] = []
         fault = None
         for hour, path in listed:
-            found = self._traces.extents(path)
-            if isinstance(found, str):
-                fault = f"{path} cannot be used: {found}" if self._from <= hour < self._until else fault
+            read = self._traces.extents(path)
+            if isinstance(read, str):
+                fault = f"{path} cannot be used: {read}" if self._from <= hour < self._until else fault
             else:
-                extents += found
+                extents += read
         day_us, until_us = self._from * _HOUR_US, self._until * _HOUR_US
-        own = [each for each in holes(self._traces, extents) if each.from_us < until_us and each.to_us > day_us]
+        read_us = day_us - _BEFORE_H * _HOUR_US
+        found = holes(self._traces, extents)
+        own = [each for each in found if read_us <= each.from_us < until_us and each.to_us > day_us]
         if fault is None and own:
             first = min(own)
             at = dt.datetime.fromtimestamp(max(first.from_us, day_us) // 1_000_000, dt.UTC)

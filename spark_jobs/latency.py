@@ -66,7 +66,7 @@ def transform_daily(records: DataFrame, rollup: DataFrame) -> DataFrame:
 
 
 def _delivered(records: DataFrame) -> DataFrame:
-    return records.where(sf.col("outcome") == "delivered")
+    return records.where((sf.col("outcome") == "delivered") & sf.coalesce(sf.col("latency_us") >= 0, sf.lit(True)))
 
 
 def _counted(records: DataFrame, measure: str, column: str) -> DataFrame:

@@ -151,6 +151,8 @@ def _fetched(storage: Storage, folder: str, path: str, file: File) -> pa.Table |
             return fault
         rows = parquet.read()
         rows.validate(full=True)
+        if (fault := quarantine.null_fault({name: rows[name].null_count for name in quarantine.NEEDED})) is not None:
+            return fault
     except (pa.ArrowException, OSError) as error:
         return records.unreadable(error)
     place = _PLACE.match(path)

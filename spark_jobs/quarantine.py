@@ -25,6 +25,8 @@ from spark_jobs.storage import Storage, file_of
 
 Files = Mapping[dt.date, Mapping[str, File]]
 
+NEEDED = ("ts", "run_ts", "seq")
+"""The columns by which records are told apart and ordered: each record has them."""
 _AT_ONCE = 16
 _TOLD = 20
 _FOOTER_BYTES = 1 << 16
@@ -137,11 +139,29 @@ def footer_fault(footer: Any) -> str | None:
     found = footer.schema.to_arrow_schema()
     for name, wanted in _wanted().items():
         at = found.get_all_field_indices(name)
+        if name in NEEDED and not at:
+            return f"column {name} is not there"
         if len(at) > 1:
             return f"column {name} is there {len(at)} times"
         if at and not _fits(found.field(at[0]).type, wanted):
             return f"column {name} is {found.field(at[0]).type}, not {wanted}"
-    return None
+    return null_fault(_nulls(footer))
+
+
+def null_fault(nulls: Mapping[str, int]) -> str | None:
+    """Why a file cannot be used in which so many records lack a column; None if it can."""
+    faults = (f"column {name} is null in {nulls[name]} records" for name in NEEDED if nulls[name])
+    return next(faults, None)
+
+
+def _nulls(footer: Any) -> Counter[str]:
+    """How many records lack each of the columns that none may lack, as far as the statistics tell."""
+    found: Counter[str] = Counter()
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in NEEDED and (stats := column.statistics) is not None and stats.has_null_count:
+                found[column.path_in_schema] += stats.null_count
+    return found
 
 
 @cache

@@ -73,6 +73,7 @@ def transform(records: DataFrame) -> DataFrame:
             sf.min("margin_us").alias("least_margin_us"),
             sf.count(clocks.TELLING).alias("telling"),
             sf.min(clocks.TELLING).alias("least_age_us"),
+            sf.min(clocks.OUT).alias("least_out_us"),
             *(sf.count_if(rule).alias(name) for rule, name in zip(counted, MARGINS, strict=True)),
         )
     )

@@ -4,29 +4,31 @@
 those of the next day. The records of `REACH_BEFORE` days before are therefore read, too (a longer wait looks like a gap),
 and those of the day after, for the record that follows the last one. A gap belongs to the date of the outcome before it, or
 of the start of the run. If that date has no records, or nothing that follows is read for it, the gap belongs to the date of
-the records that follow. What is missing at the end of a run, or of more than one whole day, cannot be noticed.
+the records that follow. A gap that began before the dates that are read is none: what is missing of more than one whole day
+cannot be noticed, nor what a run wrote before its clock was set.
 
-One pass sums the records up to *buckets* of seq, few enough for the driver, which does the rest. Only buckets that lack a
-record are looked at record by record.
+One pass sums the records up to *buckets* of seq. Only buckets that lack a record, or have one twice, are looked at record by
+record. All of that happens where the records are: the driver gets no row of a streamer.
 
 An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there, or
 the streamer was stopped in order and has not begun again. A streamer that writes events says so of each run: where one ends
-without, records may be missing until another run, which may be that of the other machine of a pair, shows a sign of life.
+without, records may be missing until another run has a record or a link. A run without either is the standby of a pair, and
+says nothing of the others. What is missing at the end of a run shows only if other streamers have messages that the streamer
+sent in an hour of which it has none: then its records may be missing until the next run, whatever it said.
 """
 
 import datetime as dt
-from collections import ChainMap, Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import accumulate, groupby
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs import clocks, events, job, quarantine
-from spark_jobs.batch import Batch, around, days
+from spark_jobs.batch import Batch, around, seen_from
 from spark_jobs.clocks import Sightings
 from spark_jobs.records import LeftOut
+from spark_jobs.schema import OUTCOMES
 from spark_jobs.session import small_frame
 from spark_jobs.tables import COMPLETENESS, STREAMER_HEALTH
 
@@ -34,64 +36,13 @@ REACH_BEFORE = 2
 REACH_AFTER = 1
 _BUCKET_BITS = 12
 """A bucket is 2 to that power seqs wide."""
+_BROADCAST_MAX = 1_000_000
+"""So many broken buckets are sent to all executors; more of them are shuffled, with the records."""
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 _FOR_EVER_US = 1 << 62
-_EPOCH = dt.date(1970, 1, 1)
+_KEY = ("date", "streamer")
 _RUN = ("streamer", "run_us")
-
-
-class _Bucket(NamedTuple):
-    """The records of one hour that are in a bucket of seq. `began_us`, `ended_us`: the first and the last outcome."""
-
-    date: dt.date
-    hour: int
-    streamer: str
-    run_us: int
-    number: int
-    records: int
-    first: int
-    last: int
-    began_us: int
-    ended_us: int
-    first_us: int
-    last_us: int
-
-
-class _Stretch(NamedTuple):
-    """The records of a bucket, of all hours together. `came`: the first of their dates."""
-
-    records: int
-    first: int
-    last: int
-    came: dt.date
-    began_us: int
-    ended_us: int
-
-    @property
-    def is_whole(self) -> bool:
-        return self.records == self.last - self.first + 1
-
-
-class _Gap(NamedTuple):
-    """One gap in seq, or those inside of a bucket that begin in the same hour.
-
-    `from_us`, `to_us`: the outcome before it, or the start of the run, and the one behind it. `follows`: the first date of
-    the records behind it.
-    """
-
-    from_us: int
-    to_us: int
-    follows: dt.date
-    gaps: int
-    missing: int
-
-
-_Runs = dict[int, bool]
-"""The runs of a streamer that have events, by their beginnings: whether the last event is an orderly stop."""
-_Seen = Mapping[tuple[dt.date, str], Sequence[_Bucket]]
-_Stretches = Mapping[tuple[int, int], _Stretch]
-"""By run and number of the bucket."""
 
 
 def transform(
@@ -100,49 +51,44 @@ def transform(
     dates: Sequence[dt.date],
     left_out: LeftOut | None = None,
     told: DataFrame | None = None,
+    alike: DataFrame | None = None,
+    keep: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> tuple[DataFrame, DataFrame]:
-    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, the files that were left out, and events
-    (`schema.PARTITIONED_EVENT`), if there are any → `tables.STREAMER_HEALTH` and `tables.COMPLETENESS` of these dates.
+    """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, the files that were left out, events
+    (`schema.PARTITIONED_EVENT`), if there are any, and `clocks.alike` → `tables.STREAMER_HEALTH` and `tables.COMPLETENESS`.
 
-    Runs a small query, one for events, and one if records are missing, and collects their results.
+    Runs a small query: whether buckets are broken.
     """
-    last = {} if told is None else _last_events(told)
-    numbered = _numbered(records)
-    seen = _seen([_Bucket(*row) for row in _buckets(numbered).collect()], dates)
-    stretches = {key: _stretches(buckets) for key, buckets in seen.items()}
-    inside = _gaps_inside(numbered, stretches)
-    clock = {date: clocks.estimate(row for row in sightings if row.date == date) for date in dates}
-    files = {date: quarantine.by_streamer((left_out or {}).get(date, ())) for date in dates}
-    nowhere = [(date, name) for date, of_date in files.items() for name in of_date if (date, name) not in seen]
-    health: list[tuple[Any, ...]] = []
-    hours: list[tuple[Any, ...]] = []
-    for date, streamer in [*nowhere, *seen]:
-        buckets = seen.get((date, streamer), ())
-        recorded = {each.date for each in buckets}
-        gaps = [*_gaps_between(stretches.get((date, streamer), {})), *inside.get((date, streamer), ())]
-        own = [each for each in gaps if date in recorded and _belongs(date, each, recorded)]
-        without = files[date].get(streamer, Counter())
-        runs = [last.get((day, streamer), {}) for day in days(date, -REACH_BEFORE, REACH_AFTER)]
-        open_us = _ends(buckets, dict(ChainMap(*reversed(runs))))
-        hours += _hours(date, streamer, buckets, open_us, gaps, own, without)
-        if date not in recorded and not without:
-            continue
-        found = {
-            **_volume(date, buckets),
-            "gaps": sum(each.gaps for each in own),
-            "records_missing": sum(each.missing for each in own),
-            **_skew(clock[date].get(streamer)),
-            "files_left_out": without.total(),
-        }
-        health.append((date, streamer, *(found[name] for name in list(STREAMER_HEALTH.columns)[2:])))
     spark = records.sparkSession
-    return small_frame(spark, health, STREAMER_HEALTH.ddl), small_frame(spark, hours, COMPLETENESS.ddl)
+    numbered = _numbered(records)
+    near = seen_from(keep(_buckets(numbered)), dates, -REACH_BEFORE, REACH_AFTER)
+    streamers = _streamers(near)
+    gaps = _gaps(numbered, near, streamers)
+    files = _files(spark, left_out or {}, dates)
+    open_ = _open(near, streamers, told, alike, dates)
+    totals = gaps.groupBy(*_KEY).agg(*(sf.sum(f"own_{name}").alias(name) for name in ("gaps", "missing", "twice")))
+    health = (
+        streamers.join(files.groupBy(*_KEY).agg(sf.sum("files").alias("files_left_out")), list(_KEY), "full")
+        .where(sf.col("files_left_out").isNotNull() | (sf.col("records") > 0))
+        .join(totals, list(_KEY), "left")
+        .join(_skews(spark, sightings, dates), list(_KEY), "left")
+        .withColumns(
+            {
+                "records_missing": _or_0("missing"),
+                "records_impossible": _or_0("impossible") + _or_0("twice"),
+                "missing_hours": sf.coalesce("missing_hours", sf.lit("")),
+            }
+        )
+        .fillna(0, ["records", "runs", "restarts", "gaps", "skew_messages", "files_left_out"])
+    )
+    return health, _hours(near, streamers, gaps, open_, files)
 
 
 def _numbered(records: DataFrame) -> DataFrame:
     """Run, seq, its bucket, and the time of the outcome, whose date ascends with seq. Times stay numbers, not dates: to ask
     Java's calendar takes long for each record."""
     ts_us = sf.unix_micros("ts")
+    is_known = sf.coalesce(sf.col("outcome").isin(*OUTCOMES), sf.lit(False))
     return records.select(
         "date",
         "hour",
@@ -150,8 +96,9 @@ def _numbered(records: DataFrame) -> DataFrame:
         sf.unix_micros("run_ts").alias("run_us"),
         sf.shiftright("seq", _BUCKET_BITS).alias("number"),
         "seq",
-        (ts_us + sf.coalesce("latency_us", sf.lit(0))).alias("ended_us"),
+        (ts_us + sf.greatest(_or_0("latency_us"), sf.lit(0))).alias("ended_us"),
         ts_us.alias("ts_us"),
+        (~is_known | sf.coalesce(sf.col("latency_us") < 0, sf.lit(False))).alias("impossible"),
     )
 
 
@@ -160,195 +107,246 @@ def _buckets(numbered: DataFrame) -> DataFrame:
         sf.count("*").alias("records"),
         sf.min("seq").alias("first"),
         sf.max("seq").alias("last"),
+        sf.sum("seq").alias("total"),
         sf.min("ended_us").alias("began_us"),
         sf.max("ended_us").alias("ended_us"),
         sf.min("ts_us").alias("first_us"),
         sf.max("ts_us").alias("last_us"),
+        sf.count_if("impossible").alias("impossible"),
     )
 
 
-def _seen(buckets: Iterable[_Bucket], dates: Sequence[dt.date]) -> _Seen:
+def _streamers(near: DataFrame) -> DataFrame:
     """What each date sees of the streamers that have records on it or near it, unless their first run began later."""
-    found: dict[tuple[dt.date, str], list[_Bucket]] = defaultdict(list)
-    for each in buckets:
-        for date in days(each.date, -REACH_AFTER, REACH_BEFORE):
-            if date in dates:
-                found[date, each.streamer].append(each)
-    return {
-        (date, streamer): near
-        for (date, streamer), near in sorted(found.items())
-        if any(each.date == date or _date(each.run_us) <= date for each in near)
-    }
 
+    def own(column: str) -> Column:
+        return sf.when(sf.col("day") == sf.col("date"), sf.col(column))
 
-def _stretches(buckets: Iterable[_Bucket]) -> _Stretches:
-    parts: dict[tuple[int, int], list[_Bucket]] = defaultdict(list)
-    for each in buckets:
-        parts[each.run_us, each.number].append(each)
-    return {
-        key: _Stretch(
-            sum(each.records for each in found),
-            min(each.first for each in found),
-            max(each.last for each in found),
-            min(each.date for each in found),
-            min(each.began_us for each in found),
-            max(each.ended_us for each in found),
+    known = sf.bool_or((sf.col("day") == sf.col("date")) | (_date("run_us") <= sf.col("date")))
+    every = sf.sequence(sf.array_min("hours"), sf.array_max("hours"))
+    return (
+        near.groupBy(*_KEY)
+        .agg(
+            _or_0(sf.sum(own("records"))).alias("records"),
+            sf.size(sf.collect_set(own("run_us"))).alias("runs"),
+            sf.collect_set("run_us").alias("every_run"),
+            sf.collect_set(own("hour")).alias("hours"),
+            sf.timestamp_micros(sf.min(own("first_us"))).alias("first_ts"),
+            sf.timestamp_micros(sf.max(own("last_us"))).alias("last_ts"),
+            sf.sum(own("impossible")).alias("impossible"),
+            sf.collect_set("day").alias("recorded"),
+            sf.max("ended_us").alias("ended_us"),
+            known.alias("is_known"),
         )
-        for key, found in parts.items()
-    }
-
-
-def _volume(date: dt.date, buckets: Sequence[_Bucket]) -> dict[str, Any]:
-    own = [each for each in buckets if each.date == date]
-    if not own:  # nothing but files that are left out
-        return {**dict.fromkeys(("records", "runs", "restarts"), 0), "missing_hours": "", "first_ts": None, "last_ts": None}
-    hours = {each.hour for each in own}
-    missing = [str(hour) for hour in range(min(hours), max(hours)) if hour not in hours]
-    return {
-        "records": sum(each.records for each in own),
-        "runs": len({each.run_us for each in own}),
-        "restarts": _restarts(date, buckets),
-        "missing_hours": ",".join(missing),
-        "first_ts": min(each.first_us for each in own),
-        "last_ts": max(each.last_us for each in own),
-    }
-
-
-def _restarts(date: dt.date, buckets: Sequence[_Bucket]) -> int:
-    """How many runs began on the date, after another run of which there are records."""
-    runs = {each.run_us for each in buckets}
-    return sum(_date(run_us) == date for run_us in runs - {min(runs)})
-
-
-def _belongs(date: dt.date, gap: _Gap, recorded: Set[dt.date]) -> bool:
-    """Whether a gap belongs to the date. `recorded`: the dates with records."""
-    ended = _date(gap.from_us)
-    if ended == date:
-        return True
-    away = (date - ended).days
-    return gap.follows == date and 0 < away <= REACH_BEFORE and (ended not in recorded or away > REACH_AFTER)
-
-
-def _gaps_between(stretches: _Stretches) -> list[_Gap]:
-    """The gaps between stretches, and before the first one of each run."""
-    gaps = []
-    for run_us, of_run in groupby(sorted(stretches), key=lambda key: key[0]):
-        ordered = [stretches[key] for key in of_run]
-        follows = [*accumulate((each.came for each in reversed(ordered)), min)][::-1]
-        before = [(-1, run_us), *((each.last, each.ended_us) for each in ordered[:-1])]
-        for (last, ended_us), stretch, came in zip(before, ordered, follows, strict=True):
-            if stretch.first > last + 1:
-                gaps.append(_Gap(ended_us, stretch.began_us, came, 1, stretch.first - last - 1))
-    return gaps
-
-
-def _gaps_inside(
-    numbered: DataFrame, stretches: Mapping[tuple[dt.date, str], _Stretches]
-) -> dict[tuple[dt.date, str], list[_Gap]]:
-    """The gaps inside of stretches, by date and streamer."""
-    broken = [
-        (date, streamer, *key)
-        for (date, streamer), of_date in stretches.items()
-        for key, stretch in of_date.items()
-        if not stretch.is_whole
-    ]
-    if not broken:
-        return {}
-    wanted = small_frame(numbered.sparkSession, broken, "seen_from DATE, streamer STRING, run_us BIGINT, number BIGINT")
-    single = numbered.join(sf.broadcast(wanted), [*_RUN, "number"])
-    single = single.where(sf.datediff("date", "seen_from").between(-REACH_BEFORE, REACH_AFTER))
-    in_order = Window.partitionBy("seen_from", *_RUN, "number").orderBy("seq")
-    behind = in_order.rowsBetween(1, Window.unboundedFollowing)
-    gaps = single.select(
-        "seen_from",
-        "streamer",
-        "ended_us",
-        sf.lead("ended_us").over(in_order).alias("to_us"),
-        sf.min("date").over(behind).alias("follows"),
-        (sf.lead("seq").over(in_order) - sf.col("seq") - 1).alias("gap"),
-    ).where(sf.col("gap") > 0)
-    counted = gaps.groupBy("seen_from", "streamer", "follows", sf.expr(f"ended_us div {_HOUR_US}")).agg(
-        sf.min("ended_us").alias("from_us"),
-        sf.max("to_us").alias("to_us"),
-        sf.count("*").alias("gaps"),
-        sf.sum("gap").alias("missing"),
+        .where("is_known")
+        .withColumns(
+            {
+                "restarts": sf.size(sf.filter("every_run", _began_after_another)),
+                "missing_hours": sf.array_join(sf.array_except(every, sf.col("hours")), ","),
+            }
+        )
     )
-    found: dict[tuple[dt.date, str], list[_Gap]] = defaultdict(list)
-    for row in counted.collect():
-        found[row.seen_from, row.streamer].append(_Gap(row.from_us, row.to_us, row.follows, row.gaps, row.missing))
-    return found
 
 
-def _last_events(told: DataFrame) -> dict[tuple[dt.date, str], _Runs]:
-    """The runs of each streamer and date."""
-    by_run = told.groupBy("date", "streamer", sf.unix_micros("run_ts").alias("run_us"))
-    found: dict[tuple[dt.date, str], _Runs] = defaultdict(dict)
-    for row in by_run.agg((sf.max_by("event", "seq") == "stopped").alias("is_stop")).collect():
-        found[row.date, row.streamer][row.run_us] = row.is_stop
-    return found
+def _began_after_another(run_us: Column) -> Column:
+    """Whether a run began on the date, after another run of which there are records."""
+    return (_date(run_us) == sf.col("date")) & (run_us != sf.array_min("every_run"))
 
 
-def _ends(buckets: Sequence[_Bucket], runs: _Runs) -> list[tuple[int, int]]:
-    """The times, in µs, for which it is not known which records there should be: from the end of each run that did not stop
-    in order to the next sign of another one. Without events, only the newest run may go on."""
-    ended_us = {each.run_us: each.ended_us for each in sorted(buckets, key=lambda each: each.ended_us)}
-    if not runs or not buckets:
-        return [(max(ended_us.values(), default=0), _FOR_EVER_US)]
-    signs = [*((run_us, run_us) for run_us in (*runs, *ended_us)), *((each.run_us, each.began_us) for each in buckets)]
-    found = []
-    for run_us in {*ended_us, *(each for each in runs if each > max(ended_us))} - {each for each in runs if runs[each]}:
-        last_us = ended_us.get(run_us, run_us)
-        later = (at_us for run, at_us in signs if run != run_us and at_us > last_us)
-        found.append((last_us, min(later, default=_FOR_EVER_US)))
-    return found
+def _gaps(numbered: DataFrame, near: DataFrame, streamers: DataFrame) -> DataFrame:
+    """A row for each gap in seq. `from_us`, `to_us`: the outcome before it, or the start of the run, and the one behind it.
 
-
-def _hours(
-    date: dt.date,
-    streamer: str,
-    buckets: Sequence[_Bucket],
-    open_us: Iterable[tuple[int, int]],
-    gaps: Iterable[_Gap],
-    own: Iterable[_Gap],
-    left_out: Mapping[int, int],
-) -> Iterator[tuple[Any, ...]]:
-    """The rows of `tables.COMPLETENESS`. `open_us`: see `_ends`.
-
-    `own`: those of the gaps that belong to the date. `left_out`: files, by hour.
+    `own_gaps`, `own_missing`, `own_twice`: what counts for the date.
     """
-    day_us = (date - _EPOCH).days * _DAY_US
-    ends_us = [day_us + (hour + 1) * _HOUR_US for hour in range(24)]
-    until_us = list(ends_us)
-    for from_us, to_us in [*((each.from_us, each.to_us) for each in gaps), *open_us]:
-        first = max((from_us - day_us) // _HOUR_US, 0)
-        last = min((max(to_us - 1, from_us) - day_us) // _HOUR_US, 23)
-        for hour in range(first, last + 1):
-            until_us[hour] = min(until_us[hour], from_us)
-    seen, missing = Counter[int](), Counter[int]()
-    for each in buckets:
-        seen[each.hour] += each.records if each.date == date else 0
-    for gap in own:  # one that began before the date counts in its first hour
-        missing[max((gap.from_us - day_us) // _HOUR_US, 0)] += gap.missing
-    for hour in range(24):
-        is_known = not left_out.get(hour) and until_us[hour] >= ends_us[hour] - _HOUR_US
-        records, files = seen[hour], left_out.get(hour, 0)
-        yield date, hour, streamer, records + missing[hour], records, files, until_us[hour] if is_known else None
+    stretches = near.groupBy(*_KEY, "run_us", "number").agg(
+        sf.sum("records").alias("records"),
+        sf.min("first").alias("first"),
+        sf.max("last").alias("last"),
+        sf.sum("total").alias("total"),
+        sf.min("day").alias("came"),
+        sf.min("began_us").alias("began_us"),
+        sf.max("ended_us").alias("ended_us"),
+    )
+    in_order = Window.partitionBy(*_KEY, "run_us").orderBy("number")
+    before = sf.coalesce(sf.lag("last").over(in_order), sf.lit(-1))
+    found = stretches.select(
+        *_KEY,
+        sf.coalesce(sf.lag("ended_us").over(in_order), "run_us").alias("from_us"),
+        sf.col("began_us").alias("to_us"),
+        sf.min("came").over(in_order.rowsBetween(0, Window.unboundedFollowing)).alias("follows"),
+        (sf.col("first") - before - 1).alias("missing"),
+        sf.lit(False).alias("is_twice"),
+    ).where("missing > 0")
+    if inside := _gaps_inside(numbered, stretches):
+        found = found.unionByName(inside)
+    ended, date = _date("from_us"), sf.col("date")
+    away = sf.datediff(date, ended)
+    late = (sf.col("follows") == date) & away.between(1, REACH_BEFORE)
+    late &= ~sf.array_contains("recorded", ended) | (away > REACH_AFTER)
+    is_own = sf.array_contains("recorded", date) & ((ended == date) | late)
+    counts = {
+        "own_gaps": sf.when(is_own & ~sf.col("is_twice"), 1).otherwise(0),
+        "own_missing": sf.when(is_own, sf.col("missing")).otherwise(0),
+        "own_twice": sf.when((ended == date) & sf.col("is_twice"), 1).otherwise(0),
+    }
+    found = found.where(_us(date) - sf.col("from_us") <= REACH_BEFORE * _DAY_US)
+    return found.join(streamers.select(*_KEY, "recorded"), list(_KEY)).withColumns(counts)
 
 
-def _skew(clock: clocks.ClockEstimate | None) -> dict[str, Any]:
-    skew_us, against, messages = (clock.skew_us, clock.against, clock.messages) if clock else (None, None, 0)
-    skew_ms = None if skew_us is None else skew_us / 1000
-    return {"clock_skew_ms": skew_ms, "skew_against": against, "skew_messages": messages}
+def _gaps_inside(numbered: DataFrame, stretches: DataFrame) -> DataFrame | None:
+    """The gaps inside of stretches, and the records whose seq another one has; None if all are whole."""
+    whole = (sf.col("records") == sf.col("last") - sf.col("first") + 1) & (
+        sf.col("total") * 2 == sf.col("records") * (sf.col("first") + sf.col("last"))
+    )
+    broken = stretches.where(~whole).select(*_KEY, "run_us", "number")
+    if not (many := broken.limit(_BROADCAST_MAX + 1).count()):
+        return None
+    few = sf.broadcast(broken) if many <= _BROADCAST_MAX else broken
+    single = numbered.withColumnRenamed("date", "day").join(few, [*_RUN, "number"])
+    single = single.where(sf.datediff("day", "date").between(-REACH_BEFORE, REACH_AFTER))
+    in_order = Window.partitionBy("date", *_RUN, "number").orderBy("seq")
+    apart = sf.lead("seq").over(in_order) - sf.col("seq")
+    return single.select(
+        *_KEY,
+        sf.col("ended_us").alias("from_us"),
+        sf.lead("ended_us").over(in_order).alias("to_us"),
+        sf.min("day").over(in_order.rowsBetween(1, Window.unboundedFollowing)).alias("follows"),
+        sf.greatest(apart - 1, sf.lit(0)).alias("missing"),
+        (apart == 0).alias("is_twice"),
+    ).where("missing > 0 OR is_twice")
 
 
-def _date(us: int) -> dt.date:
-    return _EPOCH + dt.timedelta(days=us // _DAY_US)
+def _open(
+    near: DataFrame, streamers: DataFrame, told: DataFrame | None, alike: DataFrame | None, dates: Sequence[dt.date]
+) -> DataFrame:
+    """The times, in µs, for which it is not known which records there should be: from the end of a run to the next sign of
+    another one. Without events, only the newest run may go on, and one that others have later messages of."""
+    ended = near.groupBy(*_KEY, "run_us").agg(sf.max("ended_us").alias("ended_us"))
+    signs = near.select(*_KEY, sf.col("run_us").alias("other_us"), sf.col("began_us").alias("at_us"))
+    runs = ended.withColumns({"linked_us": sf.lit(None).cast("bigint"), "is_stop": sf.lit(None).cast("boolean")})
+    if told is not None:
+        of_run = seen_from(told, dates, -REACH_BEFORE, REACH_AFTER).groupBy(*_KEY, sf.unix_micros("run_ts").alias("run_us"))
+        linked = sf.min(sf.when(sf.col("event").isin("up", "down"), sf.unix_micros("ts")))
+        last = of_run.agg(linked.alias("linked_us"), (sf.max_by("event", "seq") == "stopped").alias("is_stop"))
+        runs = ended.join(last, [*_KEY, "run_us"], "full")
+        links = last.where("linked_us IS NOT NULL").select(*_KEY, sf.col("run_us").alias("other_us"), "linked_us")
+        signs = signs.unionByName(links.withColumnRenamed("linked_us", "at_us"))
+    of_streamer = Window.partitionBy(*_KEY)
+    newest = sf.max(sf.when(sf.col("ended_us").isNotNull(), sf.col("run_us"))).over(of_streamer)
+    says = sf.coalesce(~sf.col("is_stop"), sf.lit(True))
+    is_last = sf.col("ended_us") == sf.max("ended_us").over(of_streamer)
+    runs = runs.withColumns(
+        {
+            "goes_on": sf.when(sf.bool_or(sf.col("is_stop").isNotNull()).over(of_streamer), says).otherwise(is_last),
+            "is_newest": sf.col("ended_us").isNotNull() | (sf.col("run_us") > newest),
+            "from_us": sf.coalesce("ended_us", "linked_us"),
+        }
+    ).where("is_newest AND from_us IS NOT NULL")
+    later = (sf.col("other_us") != sf.col("run_us")) & (sf.col("at_us") > sf.col("from_us"))
+    next_ = sf.coalesce(sf.min(sf.when(later, sf.col("at_us"))), sf.lit(_FOR_EVER_US)).alias("to_us")
+    found = runs.join(signs, list(_KEY)).groupBy(*_KEY, "run_us", "from_us", "goes_on").agg(next_)
+    if alike is not None:
+        silent = _silent(alike, dates)
+        is_inside = (sf.col("silent_us") > sf.col("from_us")) & (sf.col("silent_us") < sf.col("to_us"))
+        found = (
+            found.join(silent, list(_KEY), "left")
+            .groupBy(*_KEY, "run_us", "from_us", "to_us")
+            .agg((sf.bool_or("goes_on") | sf.coalesce(sf.bool_or(is_inside), sf.lit(False))).alias("goes_on"))
+        )
+    return found.where("goes_on").join(streamers.select(*_KEY), list(_KEY), "left_semi")
+
+
+def _silent(alike: DataFrame, dates: Sequence[dt.date]) -> DataFrame:
+    """The hours, by their beginnings in µs, in which a streamer made messages that others have, and has none itself."""
+    is_own = sf.col("streamer") == sf.col("src_authority")
+    near = seen_from(alike.where("hour_of_message IS NOT NULL"), dates, -REACH_AFTER, REACH_AFTER)
+    hours = near.groupBy("date", sf.col("src_authority").alias("name"), "hour_of_message").agg(
+        sf.bool_or(is_own).alias("own")
+    )
+    return hours.where("NOT own").select(
+        "date", sf.col("name").alias("streamer"), (sf.col("hour_of_message") * _HOUR_US).alias("silent_us")
+    )
+
+
+def _hours(near: DataFrame, streamers: DataFrame, gaps: DataFrame, open_: DataFrame, files: DataFrame) -> DataFrame:
+    """The rows of `tables.COMPLETENESS`. `open_`: see `_open`."""
+    hour_us = (sf.col("from_us") - _us("date")) / _HOUR_US
+    first = sf.greatest(sf.floor(hour_us), sf.lit(0)).cast("int")
+    last_us = sf.greatest(sf.col("to_us") - 1, sf.col("from_us"))
+    last = sf.least(sf.floor((last_us - _us("date")) / _HOUR_US), sf.lit(23)).cast("int")
+    times = gaps.select(*_KEY, "from_us", "to_us").unionByName(open_.select(*_KEY, "from_us", "to_us"))
+    names = streamers.select(*_KEY).unionByName(files.select(*_KEY)).distinct()
+    nowhere = files.join(streamers, list(_KEY), "left_anti").select(*_KEY, sf.lit(0).alias("until_us"))
+    every = sf.explode(sf.sequence(sf.lit(0), sf.lit(23))).alias("hour")
+    parts = [
+        names.select(*_KEY, every),
+        nowhere.select("*", every),
+        near.where("day = date").join(names, list(_KEY), "left_semi").select(*_KEY, "hour", sf.col("records").alias("seen")),
+        gaps.where("own_missing > 0").select(*_KEY, first.alias("hour"), sf.col("own_missing").alias("missing")),
+        times.where(first <= last).select(
+            *_KEY, sf.explode(sf.sequence(first, last)).alias("hour"), sf.col("from_us").alias("until_us")
+        ),
+        files,
+    ]
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part, allowMissingColumns=True)
+    end_us = _us("date") + (sf.col("hour") + 1) * sf.lit(_HOUR_US)
+    until_us = sf.least("until_us", end_us)
+    known = (sf.col("files_left_out") == 0) & (until_us >= end_us - _HOUR_US)
+    counts = {"seen": "seen", "missing": "missing", "files": "files_left_out"}
+    return (
+        rows.groupBy(*_KEY, "hour")
+        .agg(
+            sf.min("until_us").alias("until_us"),
+            *(_or_0(sf.sum(name)).alias(shown) for name, shown in counts.items()),
+        )
+        .withColumns(
+            {
+                "expected": sf.col("seen") + sf.col("missing"),
+                "complete_until": sf.when(known, sf.timestamp_micros(until_us)),
+            }
+        )
+    )
+
+
+def _files(spark: SparkSession, left_out: LeftOut, dates: Iterable[dt.date]) -> DataFrame:
+    rows = [
+        (date, streamer, hour, files)
+        for date in dates
+        for streamer, of_hours in quarantine.by_streamer(left_out.get(date, ())).items()
+        for hour, files in of_hours.items()
+    ]
+    return small_frame(spark, rows, "date DATE, streamer STRING, hour INT, files BIGINT")
+
+
+def _skews(spark: SparkSession, sightings: Sequence[Sightings], dates: Iterable[dt.date]) -> DataFrame:
+    rows: list[tuple[Any, ...]] = []
+    for date in dates:
+        for name, clock in clocks.estimate(row for row in sightings if row.date == date).items():
+            skew_ms = None if clock.skew_us is None else clock.skew_us / 1000
+            rows.append((date, name, skew_ms, clock.against, clock.messages))
+    kinds = "clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT"
+    return small_frame(spark, rows, f"date DATE, streamer STRING, {kinds}")
+
+
+def _or_0(value: str | Column) -> Column:
+    return sf.coalesce(value, sf.lit(0))
+
+
+def _date(us: str | Column) -> Column:
+    return sf.date_from_unix_date(sf.floor((sf.col(us) if isinstance(us, str) else us) / _DAY_US).cast("int"))
+
+
+def _us(date: str | Column) -> Column:
+    """When a date begins."""
+    return sf.unix_date(date).cast("bigint") * _DAY_US
 
 
 def compute(batch: Batch) -> tuple[DataFrame, ...]:
     records = batch.records(REACH_BEFORE, REACH_AFTER)
     told = events.read(batch.spark, batch.input, around(batch.dates, -REACH_BEFORE, REACH_AFTER))
-    return transform(records, batch.sightings, batch.dates, batch.left_out, told)
+    return transform(records, batch.sightings, batch.dates, batch.left_out, told, batch.alike, batch.keep)
 
 
 JOB = job.Job(

@@ -92,10 +92,11 @@ STREAMER_HEALTH = _table(
     "Can the traces of each streamer be trusted?",
     # gaps: gaps in seq; records_missing: their sizes together; restarts: runs that began that day after another;
     # missing_hours: hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of
-    # skew_against; files_left_out: trace files that could not be used (`quarantine`), whose streamer may have no records
+    # skew_against; files_left_out: trace files that could not be used (`quarantine`), whose streamer may have no records;
+    # records_impossible: with the seq of another one, a negative latency, or an outcome that is null or unknown
     "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
     "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT, "
-    "files_left_out BIGINT",
+    "files_left_out BIGINT, records_impossible BIGINT",
 )
 COMPLETENESS = _table(
     "completeness",

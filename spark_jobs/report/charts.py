@@ -10,12 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from spark_jobs.report.numbers import MISSING, clean, count, duration_us, share
+from spark_jobs.report.numbers import MISSING, clean, count, share
 
 SERIES = 7
 """Number of series that can be told apart in a stack. The last one is for all others."""
 _PLOT_PX = 220
-_LABELS = 4
 
 
 def svg(name: str, title: str, description: str, height_px: int, body: Markup) -> Markup:
@@ -151,78 +150,6 @@ def share_bar(part: float | None, title: str) -> Markup:
     width = min(abs(part or 0), 1) * 100
     bar = _rect(0, 1, width, 8, "over" if (part or 0) < 0 else "spark today")
     return svg("share", title, share(part), 10, _rect(0, 1, 100, 8, "track") + bar)
-
-
-class LogScale:
-    """Microseconds on a logarithmic axis from 0 to 100 %, in whole decades."""
-
-    def __init__(self, values_us: Sequence[float | None]) -> None:
-        known = [value for value in values_us if value is not None and value > 0]
-        low = math.floor(math.log10(min(known, default=1)))
-        self._low, self._high = low, max(math.ceil(math.log10(max(known, default=10))), low + 1)
-
-    def at(self, value_us: float) -> float:
-        """The position of a value, in percent; values of 0 or less are at the start."""
-        if value_us <= 0:
-            return 0.0
-        place = (math.log10(value_us) - self._low) / (self._high - self._low) * 100
-        return min(max(place, 0.0), 100.0)
-
-    @property
-    def decades(self) -> list[float]:
-        return [10.0**power for power in range(self._low, self._high + 1)]
-
-    @property
-    def labelled(self) -> list[float]:
-        """Those of the decades that have room for a label in a narrow column: the first, and each so many further on."""
-        return self.decades[:: math.ceil(len(self.decades) / _LABELS)]
-
-
-def tick_us(value_us: float) -> str:
-    for size, unit in ((1e6, "s"), (1e3, "ms"), (1, "µs")):
-        if value_us >= size:
-            return f"{count(value_us / size)}\u202f{unit}"
-    return f"{value_us:g}\u202fµs"
-
-
-def log_axis(scale: LogScale) -> Markup:
-    """The head of a column of `spans`: the decades with their units."""
-    marks = []
-    for value in scale.labelled:
-        at = scale.at(value)
-        anchor = "start" if at < 1 else "end" if at > 99 else "middle"
-        marks.append(_text(f"{at:.3f}%", 12, anchor, tick_us(value)))
-    return svg("scale", "Latency, logarithmic", "Decades of the axis below", 16, joined(marks))
-
-
-def spans(scale: LogScale, p50_us: float, p90_us: float, p99_us: float, title: str) -> Markup:
-    """p50, p90 and p99 on a line: a dot, a bar, a diamond."""
-    parts = [_line(scale.at(value), 0, scale.at(value), 22, "grid") for value in scale.decades]
-    parts.append(_line(scale.at(p50_us), 11, scale.at(p99_us), 11, "span"))
-    parts.append(Markup('<circle class="dot" cx="{:.3f}%" cy="11" r="4.5"/>').format(scale.at(p50_us)))
-    parts.append(_line(scale.at(p90_us), 5, scale.at(p90_us), 17, "p90"))
-    path = '<path class="dot2" d="M0,-6L6,0L0,6L-6,0Z"/>'
-    diamond = f'<svg x="{{:.3f}}%" y="11" width="1" height="1" overflow="visible">{path}</svg>'
-    parts.append(Markup(diamond).format(scale.at(p99_us)))
-    description = f"p50 {duration_us(p50_us)}, p90 {duration_us(p90_us)}, p99 {duration_us(p99_us)}"
-    return svg("span-chart", title, description, 22, joined(parts))
-
-
-def latency_scale(routes: Sequence[dict[str, Any]], names: Sequence[str]) -> LogScale:
-    """One axis for all routes of a table."""
-    return LogScale([row[name] for row in routes for name in names])
-
-
-def heat_lows(largest: int, levels: int) -> list[int]:
-    """The smallest number of messages for each shade of the heat map, on a logarithmic scale."""
-    if largest <= 1:
-        return [1]
-    return [max(1, math.ceil((largest + 1) ** (place / levels) - 1e-9)) for place in range(levels)]
-
-
-def heat_bounds(largest: int, levels: int) -> list[str]:
-    """The legend of the heat map."""
-    return [f"{largest}"] if largest <= 1 else [f"from {count(low)}" for low in heat_lows(largest, levels)]
 
 
 def percent(part: int, whole: int) -> str:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from spark_jobs import tables
 from spark_jobs.report import fleet, reading, sections
 from spark_jobs.report.reading import ABOUT_STREAMERS, Collected
 from spark_jobs.report.sections import Figures
@@ -31,7 +30,6 @@ SECTIONS: dict[str, tuple[str, Callable[..., Figures]]] = {
     "changes": ("changes", sections.changes),
     "latency": ("latency", sections.latency),
     "dead_letters": ("dead_letters", sections.dead_letters),
-    "matrix": ("matrix", sections.matrix),
     "audit": ("audit_days", sections.audit),
     "findings": ("findings", sections.findings),
     "fan_out": ("fan_out", sections.fan_out),
@@ -39,7 +37,6 @@ SECTIONS: dict[str, tuple[str, Callable[..., Figures]]] = {
     "anomalies": ("anomalies", sections.ranking("anomalies")),
     "ttl_margin": ("ttl_margin", sections.ranking("ttl_margin")),
     "redelivery": ("redelivery", sections.ranking("redelivery")),
-    "talkers": ("talkers", sections.talkers),
     "health": ("health", sections.health),
 }
 """Each with the query without which it is None, and what makes it: from the rows, and of a `_TREND` from the days, too."""
@@ -64,10 +61,7 @@ def figures(rows: Collected, date: datetime.date, created: datetime.datetime, st
     if streamer is not None and built["worst"]:  # of one streamer, only the day itself is counted
         here = built["worst"]["rows"]
         lost = [*[None] * (len(days) - 1), sections.total(here, "handed_over", "never_came")]
-    wanted = set(tables.TABLES | tables.VIEWS if streamer is None else ABOUT_STREAMERS) - {
-        tables.ROLLUP.name,
-        tables.LATENCY.name,
-    }
+    wanted = {table.name for table in _TABLE_OF.values() if streamer is None or table.name in ABOUT_STREAMERS}
     head: Figures = {
         "date": str(date),
         "created": created.astimezone(datetime.UTC).isoformat(timespec="seconds"),

@@ -8,7 +8,19 @@ arrive there or behind it, an objective was not met, or its traces cannot be tru
 from collections.abc import Callable
 
 from spark_jobs import tables
-from spark_jobs.report.reading import CLOCK_MS, COUNTED, ROUTES, TOTAL, Collected, ReportTables, Rows, asked, plain, sums
+from spark_jobs.report.reading import (
+    CLOCK_MS,
+    COUNTED,
+    FAULTS,
+    ROUTES,
+    TOTAL,
+    Collected,
+    ReportTables,
+    Rows,
+    asked,
+    plain,
+    sums,
+)
 from spark_jobs.schema import FAILURES, OUTCOMES
 
 WORST = 20
@@ -18,7 +30,7 @@ INCOMPLETE = 10
 COHORTS = 10
 COHORT_ROUTES = 3
 FAILED_SHARE = 0.01
-"""If a streamer fails a larger share of its messages, it is not well."""
+"""If a streamer fails a larger share of its messages, or a larger share of those to it is unknown, it is not well."""
 USUALLY = 0.5
 """A streamer with records on at least that share of the days before is expected to write."""
 
@@ -48,8 +60,8 @@ def _counted_days(table: tables.Table, name: str, route: str, counted: str, wher
 
 
 _FOUND = (
-    *("handed_over", "never_came", "lacking", "due", *FAILURES),
-    *("unmet", "unusual", "records_missing", "files_left_out", "clock_ms", "offline_s"),
+    *("handed_over", "never_came", "unknown", "lacking", "due", *FAILURES),
+    *("unmet", "unusual", *FAULTS, "clock_ms", "offline_s"),
 )
 _FAILED = " + ".join(FAILURES)
 _LOST = "today.delivery_audit_detail WHERE finding = 'lost'"
@@ -59,10 +71,14 @@ WITH each AS (
     SELECT streamer, delivered + {_FAILED} AS due, {", ".join(FAILURES)} FROM today.route_hourly
     UNION ALL BY NAME SELECT last_streamer AS streamer, 1 AS handed_over FROM {_LOST}
     UNION ALL BY NAME SELECT unnest(string_split(missing_at, ',')) AS streamer, 1 AS never_came FROM {_LOST}
-    UNION ALL BY NAME SELECT streamer, missing AS lacking FROM today.fan_out_missing
+    UNION ALL BY NAME SELECT unnest(string_split(missing_at, ',')) AS streamer, messages AS unknown
+        FROM today.delivery_audit WHERE status = 'unknown'
+    UNION ALL BY NAME SELECT streamer, missing AS lacking FROM (
+        SELECT *, count(*) OVER (PARTITION BY hour, src_authority, src_ue_id, src_resource_id) AS many
+        FROM today.fan_out_missing) WHERE many <= {WORST}
     UNION ALL BY NAME SELECT streamer, 1 AS unmet FROM today.slo WHERE NOT met
     UNION ALL BY NAME SELECT streamer, 1 AS unusual FROM today.anomalies
-    UNION ALL BY NAME SELECT streamer, records_missing, files_left_out,
+    UNION ALL BY NAME SELECT streamer, {", ".join(FAULTS)},
         CASE WHEN abs(clock_skew_ms) >= {CLOCK_MS} THEN clock_skew_ms END AS clock_ms FROM today.streamer_health
     UNION ALL BY NAME SELECT streamer, offline_s FROM today.link_sessions
 ), summed AS (
@@ -72,9 +88,10 @@ WITH each AS (
     SELECT *, {_FAILED} > due * {FAILED_SHARE} AS is_failing,
         handed_over + never_came + lacking + CASE WHEN is_failing THEN {_FAILED} ELSE 0 END AS undelivered FROM summed
 )
-FROM judged WHERE undelivered > 0 OR unmet > 0 OR unusual > 0 OR records_missing > 0 OR files_left_out > 0 OR clock_ms <> 0
+FROM judged WHERE undelivered + unmet + unusual + {" + ".join(FAULTS)} > 0 OR unknown > due * {FAILED_SHARE} OR clock_ms <> 0
 """
-"""One row for each streamer that is not well. Of a page about one streamer, only itself: findings are also about others."""
+"""One row for each streamer that is not well. What more than `WORST` gateways lack of a topic is one fault, of none of them.
+Of a page about one streamer, only itself: findings are also about others."""
 
 _SILENT = f"""
 SELECT streamer, sum(records) AS records, count(*) AS days, max(last_ts) AS last_ts,
@@ -93,7 +110,7 @@ def _recorded(report: ReportTables) -> int:
 
 def _worst(report: ReportTables) -> Collected:
     """The streamers that are least well, how many are, and of what kind the first trouble of each is."""
-    order = "undelivered DESC, unmet DESC, unusual DESC, records_missing DESC, files_left_out DESC, abs(clock_ms) DESC"
+    order = ", ".join(f"{name} DESC" for name in ("undelivered", "unknown", "unmet", "unusual", *FAULTS, "abs(clock_ms)"))
     worst = report.rows(
         "WITH letters AS (SELECT streamer, ucode FROM today.dead_letters GROUP BY streamer, ucode "
         "QUALIFY row_number() OVER (PARTITION BY streamer ORDER BY sum(messages) DESC, ucode) = 1) "

@@ -20,9 +20,6 @@ from spark_jobs.schema import FAILURES, OUTCOMES
 
 Figures = dict[str, Any]
 
-LEVELS = 6
-"""Shades of the heat map, without the empty one."""
-
 _FORMS: dict[str, Callable[[Any], str]] = {
     "count": numbers.count,
     "share": numbers.share,
@@ -58,7 +55,6 @@ _LABELS_ALWAYS = {
     "outcomes": "Outcomes",
     "latency": "Latency",
     "dead-letters": "Dead letters",
-    "matrix": "Traffic",
     "audit": "Audit",
     "findings": "Findings",
     "fan-out": "Broadcasts",
@@ -66,7 +62,6 @@ _LABELS_ALWAYS = {
     "anomalies": "Anomalies",
     "ttl": "Time to live",
     "redelivery": "Redelivery",
-    "talkers": "Top talkers",
     "health": "Trace health",
 }
 
@@ -106,11 +101,6 @@ def number(value: float | None, form: str = "count") -> Markup:
     return Markup('<data value="{}">{}</data>').format(value, _FORMS[form](value))
 
 
-def level(messages: int, largest: int) -> int:
-    """The shade of a cell of the heat map: 0 for no messages, otherwise 1 to `LEVELS`, as the legend says."""
-    return sum(low <= messages for low in charts.heat_lows(largest, LEVELS))
-
-
 def measure(value: float | None, metric: str) -> Markup:
     """A value of an anomaly in its metric's unit."""
     return number(value, {"failed_share": "share", "latency_p99_us": "us"}.get(metric, "count"))
@@ -131,7 +121,6 @@ def _environment() -> Environment:
         number=number,
         clock=clock,
         charts=charts,
-        level=level,
         measure=measure,
         objective=objective,
         questions={table.name: table.question for table in (tables.TABLES | tables.VIEWS).values()},
@@ -140,7 +129,6 @@ def _environment() -> Environment:
         failures=FAILURES,
         all_outcomes=OUTCOMES,
         statuses=sorted(tables.STATUSES, key=lambda status: status != "lost"),
-        heat=LEVELS,
     )
     environment.filters.update(clean=numbers.clean, count=numbers.count, sum_of=_sum_of)
     return environment

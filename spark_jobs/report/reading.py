@@ -31,16 +31,16 @@ HOURLY_ROUTES = 6
 PAIRS = 10
 CHANGES = 8
 REASONS = 12
-MATRIX = 15
 EXAMPLES = 3
 OBJECTIVES = 40
 ANOMALIES = 20
-TALKERS = 10
 STREAMERS = 30
 FEW = 8
 """More streamers than these are a fleet: it is told by route over all of them, and by those that are not well."""
 FLEET_ROWS = 10
 """Of a ranking of single routes in a fleet, where it is one of many."""
+FAULTS = ("files_left_out", "records_missing", "records_impossible")
+"""Of traces, as the table streamer_health counts them."""
 CLOCKS = 3
 CLOCK_MS = 1000
 """A clock that is so far from the others is told: what has a time to live expires too early or too late there."""
@@ -190,26 +190,6 @@ def _latency(report: ReportTables, order: str, most: int) -> Rows:
     )
 
 
-def _axis(report: ReportTables, name: str, column: str) -> Rows:
-    """The authorities with the most messages, with the number of all in `TOTAL`; for `_matrix`, too."""
-    most = MATRIX // 2 if report.is_fleet else MATRIX
-    report.keep(
-        name,
-        f"SELECT {column} AS name, sum(messages) AS messages, {COUNTED} FROM today.traffic_matrix GROUP BY {column} "
-        f"ORDER BY messages DESC, name LIMIT {most}",
-    )
-    return report.rows(f"FROM {name}")
-
-
-_MATRIX = (
-    "SELECT sources.name AS src_authority, sources.messages IS NOT NULL AS src_authority_named, "
-    "sinks.name AS sink_authority, sinks.messages IS NOT NULL AS sink_authority_named, "
-    "sum(each.messages) AS messages, sum(failed) AS failed FROM today.traffic_matrix AS each "
-    "LEFT JOIN sources ON sources.name IS NOT DISTINCT FROM src_authority "
-    "LEFT JOIN sinks ON sinks.name IS NOT DISTINCT FROM sink_authority GROUP BY ALL"
-)
-"""Messages between the named authorities. All others are one row and one column; the columns ``…_named`` tell."""
-
 _AUDIT_PAIRS = (
     "SELECT src_authority, sink_authority, {}, {} FROM today.delivery_audit GROUP BY ALL HAVING lost + unknown > 0 "
     "ORDER BY lost DESC, unknown DESC, src_authority, sink_authority LIMIT {}"
@@ -233,11 +213,6 @@ _FINDINGS = (
 )
 """The first messages of each finding, with the number of all in `TOTAL`."""
 
-_TALKERS = " UNION ALL ".join(
-    f"(FROM today.top_talkers WHERE measure = '{by}' ORDER BY {by} DESC, streamer, src_authority, src_ue_id LIMIT {TALKERS})"
-    for by in ("messages", "bytes")
-)
-
 QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = {
     "days": (tables.ROUTE_HOURLY, f"SELECT date, {_CARRIED}, {sums('redelivered')} FROM route_hourly GROUP BY date"),
     "routes": (tables.ROUTE_HOURLY, _routes),
@@ -245,9 +220,6 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
         tables.DEAD_LETTERS,
         "SELECT date, outcome, ucode, sum(messages) AS messages FROM dead_letters GROUP BY ALL",
     ),
-    "sources": (tables.TRAFFIC_MATRIX, lambda report: _axis(report, "sources", "src_authority")),
-    "sinks": (tables.TRAFFIC_MATRIX, lambda report: _axis(report, "sinks", "sink_authority")),
-    "matrix": (tables.TRAFFIC_MATRIX, _MATRIX),
     "audit_days": (
         tables.DELIVERY_AUDIT,
         f"SELECT date, status, {sums('messages', 'copies')}, coalesce(sum(messages) FILTER (src_authority IS NULL), 0) AS "
@@ -258,8 +230,7 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _FINDINGS),
     "health_totals": (
         tables.STREAMER_HEALTH,
-        f"SELECT {sums('records', 'restarts', 'gaps', 'records_missing', 'files_left_out')}, count(*) AS streamers "
-        "FROM today.streamer_health",
+        f"SELECT {sums('records', 'restarts', 'gaps', *FAULTS)}, count(*) AS streamers FROM today.streamer_health",
     ),
     "fan_out_totals": (
         tables.FAN_OUT,
@@ -271,7 +242,6 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
         f"ORDER BY missing DESC, streamer LIMIT {PAIRS}",
     ),
     "slo_met": (tables.SLO, "SELECT count(*) FILTER (met) AS objectives FROM today.slo"),
-    "talkers": (tables.TOP_TALKERS, _TALKERS),
 }
 
 
@@ -310,7 +280,7 @@ RANKINGS = {
     "health": Ranking(
         tables.STREAMER_HEALTH,
         STREAMERS,
-        "files_left_out DESC, records_missing DESC, restarts DESC, abs(clock_skew_ms) DESC, streamer",
+        ", ".join(f"{name} DESC" for name in (*FAULTS, "restarts", "abs(clock_skew_ms)")) + ", streamer",
     ),
     "clocks": Ranking(
         tables.STREAMER_HEALTH, CLOCKS, "abs(clock_skew_ms) DESC, streamer", f"abs(clock_skew_ms) >= {CLOCK_MS}"

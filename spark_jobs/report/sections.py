@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_jobs.report.numbers import entity, uuid_text
-from spark_jobs.report.reading import CLOCK_MS, FEW, FLEET_ROWS, HOURLY_ROUTES, REASONS, ROUTES, TOTAL, Collected, Rows
+from spark_jobs.report.reading import (
+    CLOCK_MS,
+    FAULTS,
+    FEW,
+    FLEET_ROWS,
+    HOURLY_ROUTES,
+    REASONS,
+    ROUTES,
+    TOTAL,
+    Collected,
+    Rows,
+)
 from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
@@ -144,28 +155,6 @@ def _ends(row: dict[str, Any]) -> dict[str, str | None]:
     }
 
 
-def matrix(rows: Collected) -> Figures:
-    """``cells[source][sink]``. Kinds of names: authority, publish (any receiver), others (``count`` of them)."""
-    axes: dict[str, list[Figures]] = {}
-    places: dict[str, dict[tuple[str | None, bool], int]] = {}
-    for column, query in (("src_authority", "sources"), ("sink_authority", "sinks")):
-        ranked = rows[query]
-        axis: list[Figures] = [
-            {"kind": "publish" if row["name"] is None else "authority", "name": row["name"]} for row in ranked
-        ]
-        if rest := more(ranked):
-            axis.append({"kind": "others", "name": None, "count": rest})
-        axes[column] = axis
-        places[column] = {(each["name"], each["kind"] != "others"): place for place, each in enumerate(axis)}
-    cells = [[0] * len(axes["sink_authority"]) for _ in axes["src_authority"]]
-    failed = [list(line) for line in cells]
-    for row in rows["matrix"]:
-        source = places["src_authority"][row["src_authority"], row["src_authority_named"]]
-        sink = places["sink_authority"][row["sink_authority"], row["sink_authority_named"]]
-        cells[source][sink], failed[source][sink] = row["messages"], row["failed"]
-    return {"sources": axes["src_authority"], "sinks": axes["sink_authority"], "messages": cells, "failed": failed}
-
-
 def audit(rows: Collected, days: list[str]) -> Figures:
     """What became of the messages that were created on the last of ``days``."""
     by_day: dict[str, dict[str, int]] = defaultdict(dict)
@@ -239,7 +228,7 @@ def health(rows: Collected) -> Figures:
     sums, rest = rows["health_totals"][0], more(rows["health"])
     lines = [row | {"hours": hours.get(row["streamer"])} for row in kept(rows["health"])]
     if is_fleet(rows):
-        faults = ("files_left_out", "records_missing", "restarts")
+        faults = (*FAULTS, "restarts")
         faulty = [row for row in lines if any(row[each] for each in faults) or abs(row["clock_skew_ms"] or 0) >= CLOCK_MS]
         lines, rest = faulty, 0 if len(faulty) < len(lines) else rest
     return {
@@ -264,18 +253,6 @@ def fan_out(rows: Collected) -> Figures:
         "more": more(rows["fan_out"]),
         "lacking": kept(rows.get("lacking", [])),
         "more_lacking": more(rows.get("lacking", [])),
-    }
-
-
-def talkers(rows: Collected) -> Figures:
-    lines = [
-        {name: row[name] for name in ("measure", "streamer", "messages", "bytes", "share")}
-        | {"source": entity(row["src_authority"], row["src_ue_id"])}
-        for row in rows["talkers"]
-    ]
-    return {
-        by: [{k: v for k, v in row.items() if k != "measure"} for row in lines if row["measure"] == by]
-        for by in ("messages", "bytes")
     }
 
 

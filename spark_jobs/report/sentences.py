@@ -55,6 +55,8 @@ def troubles(row: Figures) -> list[str]:
         told.append(f"{plural(row['handed_over'], 'message')} lost behind it")
     if row["never_came"]:
         told.append(f"{plural(row['never_came'], 'message')} lost on the way to it")
+    if row["unknown"]:
+        told.append(f"{plural(row['unknown'], 'message')} to it unknown")
     if row["lacking"]:
         told.append(f"{plural(row['lacking'], 'broadcast')} missing")
     if row["is_failing"]:
@@ -65,6 +67,8 @@ def troubles(row: Figures) -> list[str]:
         told.append(plural(row["unusual"], "unusual hour"))
     if row["records_missing"]:
         told.append(f"{plural(row['records_missing'], 'trace record')} missing")
+    if row["records_impossible"]:
+        told.append(f"{plural(row['records_impossible'], 'trace record')} that cannot be")
     if row["files_left_out"]:
         told.append(f"{plural(row['files_left_out'], 'trace file')} left out")
     if row["clock_ms"]:
@@ -135,6 +139,8 @@ def judged(figures: Figures) -> tuple[str, list[Reason]]:
         matter("files_left_out", f"{plural(left_out, 'trace file')} left out", files=left_out)
     if health and (missing := health["totals"]["records_missing"]):
         matter("records_missing", f"{plural(missing, 'trace record')} missing", records=missing)
+    if health and (wrong := health["totals"]["records_impossible"]):
+        matter("records_impossible", f"{plural(wrong, 'trace record')} that cannot be", records=wrong)
     if health and (apart := len(health["clocks"]) + health["more_clocks"]):
         matter("clocks_wrong", f"{plural(apart, 'clock')} wrong by a second or more", clocks=apart)
     if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
@@ -315,6 +321,9 @@ def _faults(health: Figures) -> str:
     if left_out := health["totals"]["files_left_out"]:
         where = [short_name(row["streamer"]) for row in health["rows"] if row["files_left_out"]]
         told += f"; {plural(left_out, 'file')} of {listing(where)} could not be used"
+    if wrong := health["totals"]["records_impossible"]:
+        where = [short_name(row["streamer"]) for row in health["rows"] if row["records_impossible"]]
+        told += f"; {plural(wrong, 'record')} of {listing(where)} cannot be: a number twice, a negative latency, no outcome"
     if health["clocks"]:
         names = [_clock(row) for row in health["clocks"]] + [""] * health["more_clocks"]
         told += f"; clocks are wrong: {listing(names)}"

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs.report import put_text, sentences
-from spark_jobs.report.reading import CLOCK_MS
+from spark_jobs.report.reading import CLOCK_MS, FAULTS
 from spark_jobs.report.sections import Figures
 from spark_jobs.storage import Storage
 
@@ -89,10 +89,7 @@ def _figures(figures: Figures) -> Figures:
         "unknown": sentences.status(figures["audit"], "unknown") if figures["audit"] else None,
         "objectives": slo["objectives"] if slo else None,
         "objectives_met": slo["met"] if slo else None,
-        **{
-            name: health["totals"][name] if health else None
-            for name in ("streamers", "records", "records_missing", "files_left_out")
-        },
+        **{name: health["totals"][name] if health else None for name in ("streamers", "records", *FAULTS)},
     }
 
 
@@ -103,7 +100,7 @@ def _streamers(figures: Figures) -> tuple[list[Figures], bool]:
     more = False
     if health:
         for row in health["rows"]:
-            faults = {name: row[name] for name in ("files_left_out", "records_missing") if row[name]}
+            faults = {name: row[name] for name in FAULTS if row[name]}
             more = bool(faults and health["more"])
             if faults:
                 found[row["streamer"]] = faults

@@ -104,13 +104,6 @@ def make_fleet(root: Path, vehicles: int, faults: Faults = PLANTED, days: int = 
     put(root, tables.ANOMALIES, [])
     put(root, tables.OUTCOMES_TABLE, [])
     _speed(root, here)
-    pairs = [(vehicle(n).removeprefix("gateway."), "cloud") for n in here]
-    line = {"messages": _EACH * len(HOURS), "bytes": 9000, "delivered": _EACH * len(HOURS), "failed": 0}
-    matrix = [{"streamer": CLOUD, "src_authority": a, "sink_authority": b} | line for a, b in pairs]
-    put(root, tables.TRAFFIC_MATRIX, matrix + [row | {"src_authority": "cloud", "sink_authority": a}
-                                               for row, (a, _) in zip(matrix, pairs, strict=True)])  # fmt: skip
-    put(root, tables.TOP_TALKERS, [{"streamer": CLOUD, "measure": by, "rank": 1, "src_authority": "cloud", "src_ue_id": 2,
-                                    "messages": 9, "bytes": 900, "share": 0.5} for by in ("messages", "bytes")])  # fmt: skip
 
 
 def _speed(root: Path, here: list[int]) -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 import uuid
 from typing import Any
 
+from spark_jobs.report.reading import FAULTS
 from spark_jobs.schema import FAILURES, OUTCOMES
 from spark_jobs.tables import FINDINGS, STATUSES
 
@@ -37,15 +38,6 @@ def collected(
     span = {"first_ts": "2026-11-20T01:02:03.000Z", "last_ts": "2026-11-20T05:06:07.000Z"}
     top, all_ = lanes[:20], {"total_rows": routes}
     days = [DAY - dt.timedelta(days=back) for back in (0, 1, 2, 5)]
-    talker = {
-        "rank": 1,
-        "streamer": "gw",
-        "src_authority": authority,
-        "src_ue_id": 7,
-        "messages": 31,
-        "bytes": 3100,
-        "share": 0.31,
-    }
     example = {"total_rows": findings, "msg_ts": span["first_ts"], "msg_type": "request", "streamers": f"gw,{authority}"}
     example |= {
         "last_streamer": authority,
@@ -61,6 +53,7 @@ def collected(
         "restarts": 1,
         "gaps": 3,
         "records_missing": 17,
+        "records_impossible": 21,
         "missing_hours": "13",
         "files_left_out": 2,
     }
@@ -80,13 +73,6 @@ def collected(
         "dead_letters": [
             lane | ues | compared | span | all_ | {"outcome": "rejected", "ucode": "UNAVAILABLE"} for lane in top[:10]
         ],
-        "sources": [{"name": authority, "messages": 50, "total_rows": 1}],
-        "sinks": [{"name": "cloud", "messages": 30, "total_rows": 9}, {"name": None, "messages": 20, "total_rows": 9}],
-        "matrix": [
-            {"src_authority": authority, "src_authority_named": True, "sink_authority": sink, "sink_authority_named": named}
-            | {"messages": messages, "bytes": 1, "delivered": 1, "failed": failed}
-            for sink, named, messages, failed in (("cloud", True, 30, 4), (None, True, 20, 0), (None, False, 6, 1))
-        ],
         "audit_days": [
             {"date": day, "status": status, "messages": 100 + day.day, "copies": 3, "crowded": 7, "latency_max_us": 5000}
             for day in days
@@ -101,7 +87,15 @@ def collected(
         ],
         "health": [health | span | {"clock_skew_ms": -41.5, "skew_against": "gw", "skew_messages": 20, "total_rows": 1}],
         "health_totals": [
-            {"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "files_left_out": 2, "streamers": 1}
+            {
+                "records": 4000,
+                "restarts": 1,
+                "gaps": 3,
+                "records_missing": 17,
+                "records_impossible": 0,
+                "files_left_out": 2,
+                "streamers": 1,
+            }
         ],
         "clocks": [
             {"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1},
@@ -162,7 +156,6 @@ def collected(
             lane | all_ | {"messages": 80, "redelivered": 9, "duplicates": 8, "retried": 7, "retries": 15, "max_retries": 4}
             for lane in top
         ],
-        "talkers": [talker | {"measure": by} for by in ("messages", "bytes")],
     }
     return rows | of_streamers(authority, route, days)
 
@@ -172,9 +165,24 @@ def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, l
     counts = {name: place + 2 for place, name in enumerate(OUTCOMES)}
     sums = counts | {"messages": sum(counts.values()), "bytes": 12, "redelivered": 5}
     cohort = {"version": authority, "compiled": False, "config": route, "streamers": 41}
-    trouble = {"streamer": authority, "total_rows": 77, "handed_over": 12, "never_came": 13, "lacking": 14, "due": 900}
+    trouble = {
+        "streamer": authority,
+        "total_rows": 77,
+        "handed_over": 12,
+        "never_came": 13,
+        "unknown": 22,
+        "lacking": 14,
+        "due": 900,
+    }
     trouble |= dict.fromkeys(FAILURES, 15) | {"undelivered": 84, "is_failing": True, "unmet": 16, "unusual": 17}
-    trouble |= {"records_missing": 18, "files_left_out": 19, "clock_ms": -2000.0, "offline_s": 7200.0, "ucode": route}
+    trouble |= {
+        "records_missing": 18,
+        "records_impossible": 21,
+        "files_left_out": 19,
+        "clock_ms": -2000.0,
+        "offline_s": 7200.0,
+        "ucode": route,
+    }
     link = {"streamer": authority, "endpoint": route, "transport": "mqtt5", "reason": route, "total_rows": 30}
     link |= {"down_ts": "2026-11-19T23:59:00.000Z", "up_ts": "2026-11-20T02:00:00.000Z", "offline_s": 7200.0}
     link |= {"piled_up": 800, "piled_up_bytes": 8100, "drain_s": 2.5, "version": "1.3.2", "config": "ab"}
@@ -204,9 +212,7 @@ def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, l
 def empty() -> dict[str, list[dict[str, Any]]]:
     nothing: dict[str, list[dict[str, Any]]] = {name: [] for name in collected()}
     nothing["slo_met"] = [{"objectives": 0}]
-    nothing["health_totals"] = [
-        dict.fromkeys(("records", "restarts", "gaps", "records_missing", "files_left_out")) | {"streamers": 0}
-    ]
+    nothing["health_totals"] = [dict.fromkeys(("records", "restarts", "gaps", *FAULTS)) | {"streamers": 0}]
     nothing["silent_totals"] = [dict.fromkeys(("silent", "usual", "recorded"), 0)]
     nothing["states"] = [dict.fromkeys(("undelivered", "objectives", "traces", "streamers", "well", "silent"), 0)]
     nothing["cohort_totals"] = [dict.fromkeys(("messages", "lost", "redelivered", *OUTCOMES))]

@@ -144,28 +144,6 @@ def make(root: Path) -> None:
         [letter(4, "expired", "DEADLINE_EXCEEDED", 5.0), letter(2, "dead_lettered", "UNAVAILABLE")],
     )
     put(root, tables.DEAD_LETTERS, [letter(10, "expired", "DEADLINE_EXCEEDED")], days_back=1)
-    put(
-        root,
-        tables.TRAFFIC_MATRIX,
-        [
-            {
-                "streamer": s,
-                "src_authority": a,
-                "sink_authority": b,
-                "messages": m,
-                "bytes": 1,
-                "delivered": m - f,
-                "failed": f,
-            }
-            for s, a, b, m, f in (
-                ("gw", "veh1", "cloud", 60, 7),
-                ("back", "veh1", "cloud", 10, 1),
-                ("gw", "cloud", "veh1", 25, 0),
-                ("gw", "veh1", None, 40, 0),
-                *(("gw", f"small{i:02d}", "cloud", 3, 0) for i in range(15)),
-            )
-        ],
-    )
     status = {"src_authority": "veh1", "sink_authority": "cloud", "msg_type": "request"}
     put(
         root,
@@ -218,6 +196,7 @@ def make(root: Path) -> None:
                 "restarts": 1,
                 "gaps": 2,
                 "records_missing": 13,
+                "records_impossible": 5,
                 "missing_hours": "4",
             },
         ],
@@ -284,12 +263,6 @@ def make(root: Path) -> None:
                 "max_retries": 4,
             }
         ],
-    )
-    talker = {"streamer": "gw", "src_authority": "veh1", "src_ue_id": 0x10002, "rank": 1, "messages": 100, "bytes": 1000}
-    put(
-        root,
-        tables.TOP_TALKERS,
-        [talker | {"measure": "messages", "share": 0.8}, talker | {"measure": "bytes", "share": 0.75}],
     )
     cohort = {"version": "1.3.2", "compiled": True, "config": "0a1b", "streamers": 1, "messages": 100, "delivered": 90}
     put(root, tables.COHORTS, [cohort | {"route": "up", "expired": 4, "lost": 5}])

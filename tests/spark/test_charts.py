@@ -8,9 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from spark_jobs.report import charts
-from spark_jobs.report.charts import LogScale
 from spark_jobs.report.numbers import MISSING, NARROW
-from spark_jobs.report.page import LEVELS, level
 
 Element = ElementTree.Element
 
@@ -50,37 +48,6 @@ def test_ticks_are_round_and_reach_the_largest_value(largest: float, expected: l
 )
 def test_the_label_of_a_tick_is_short(value: float, label: str) -> None:
     assert charts.short(value) == label
-
-
-@pytest.mark.parametrize(("value_us", "label"), [(0.1, "0.1 µs"), (1, "1 µs"), (1000, "1 ms"), (1e6, "1 s"), (1e7, "10 s")])
-def test_a_decade_has_its_unit(value_us: float, label: str) -> None:
-    assert charts.tick_us(value_us) == label.replace(" ", NARROW)
-
-
-@pytest.mark.parametrize(
-    ("values", "decades"),
-    [
-        ([20, None, 3000], [10, 100, 1000, 10_000]),
-        ([100, 0], [100, 1000]),
-        ([1000, 1000], [1000, 10_000]),
-        ([0, None], [1, 10]),
-        ([], [1, 10]),
-    ],
-)
-def test_a_logarithmic_axis_has_whole_decades(values: list[float | None], decades: list[float]) -> None:
-    assert LogScale(values).decades == decades
-
-
-def test_a_place_on_a_logarithmic_axis_is_never_outside() -> None:
-    scale = LogScale([100, 10_000])
-    places = [scale.at(value) for value in (-1, 0, 1, 100, 1000, 10_000, 1e9)]
-    assert places == [0, 0, 0, 0, pytest.approx(50), 100, 100]
-    labels = marks(charts.log_axis(scale), "text")
-    assert [(each.get("x"), each.get("text-anchor")) for each in labels] == [
-        ("0.000%", "start"),
-        ("50.000%", "middle"),
-        ("100.000%", "end"),
-    ]
 
 
 # bars
@@ -158,37 +125,6 @@ def test_a_share_never_leaves_its_bar(part: float | None, width: float, name: st
     assert (numbers(bar, "width"), bar.get("class", "").split()[0]) == ([width], name)
 
 
-# latency
-
-
-def test_percentiles_are_a_dot_a_bar_and_a_diamond() -> None:
-    drawing = charts.spans(LogScale([10, 100_000]), 100, 1000, 10_000, "t")
-    assert [numbers(each, "cx") for each in marks(drawing, "circle")] == [[25]]
-    assert [numbers(each, "x1", "x2") for each in marks(drawing, "line", "span")] == [[25, 75]]
-    assert [numbers(each, "x1", "x2") for each in marks(drawing, "line", "p90")] == [[50, 50]]
-    assert [each.get("x") for each in ElementTree.fromstring(drawing).iter("svg")][1:] == ["75.000%"]
-
-
-# the heat map
-
-
-@pytest.mark.parametrize("largest", [*range(200), 483, 511, 1330, 2196, 10**6 - 1, 3**12 - 1, 2**40])
-def test_a_cell_has_the_shade_that_the_legend_says(largest: int) -> None:
-    told = [int(text.removeprefix("from ").replace(NARROW, "")) for text in charts.heat_bounds(largest, LEVELS)]
-    for messages in {each for low in told for each in (low - 1, low, low + 1) if 0 < each <= largest}:
-        assert level(messages, largest) == sum(low <= messages for low in told)
-    assert level(0, largest) == 0
-
-
 @pytest.mark.parametrize(("part", "whole", "expected"), [(1, 4, f"25.0{NARROW}%"), (0, 4, f"0{NARROW}%"), (0, 0, MISSING)])
 def test_a_part_of_nothing_is_unknown(part: int, whole: int, expected: str) -> None:
     assert charts.percent(part, whole) == expected
-
-
-@pytest.mark.parametrize("largest", [1e4, 1e6, 1e9, 1e12])
-def test_labels_of_an_axis_have_room_in_a_narrow_column(largest: float) -> None:
-    """Every label is written in full, and those in between have none."""
-    scale = LogScale([1, largest])
-    assert 2 <= len(scale.labelled) <= 4
-    assert set(scale.labelled) <= set(scale.decades)
-    assert len(marks(charts.log_axis(scale), "text")) == len(scale.labelled)

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     hour_of_message: int
     messages: int
     age_us: int
+    out_us: int | None = None
 
 
 def rows(skew_us: dict[str, int], flows: Iterable[tuple[str, str | None, bool]], chain: Sequence[str] = "XYZ") -> list[Row]:
@@ -67,6 +68,28 @@ def test_one_direction_shows_a_far_skew_whatever_lies_between(ahead: str, down: 
     for name in "YZ":
         true_us, found_us = skew_us.get(name, 0) - skew_us.get("X", 0), clocks[name].skew_us
         assert found_us is None if true_us == 0 else found_us == pytest.approx(true_us, abs=2 * UP_US)
+
+
+TRIP_US = 9 * 3_600_000_000
+
+
+@pytest.mark.parametrize("skew_us", [0, TRIP_US, -TRIP_US])
+@pytest.mark.parametrize("wait_us", [TRIP_US, 3_200_000], ids=["offline", "slow link"])
+@pytest.mark.parametrize("answered", [False, True], ids=["one way", "answered on upload"])
+def test_what_the_sender_waited_by_its_own_record_is_no_skew(skew_us: int, wait_us: int, answered: bool) -> None:
+    """The car uploads in the evening, or its link takes 3 s until a delivery is confirmed; commands do not wait."""
+    made = [
+        Row("car", "car", "cloud", "can", "up", 1, 100, skew_us, skew_us + wait_us + UP_US),
+        Row("cloud", "car", "cloud", "up", "app", 1, 101, wait_us + UP_US // 2, wait_us + UP_US),
+    ]
+    if answered:
+        made += [
+            Row("cloud", "cloud", "car", "app", "up", 1, 101, 0, DOWN_US),
+            Row("car", "cloud", "car", "up", "can", 1, 100, skew_us + DOWN_US, skew_us + DOWN_US),
+        ]
+    found_us = estimate(made)["car"].skew_us
+    assert (found_us or 0) == pytest.approx(skew_us, abs=UP_US)
+    assert found_us is not None or (skew_us == 0 and not answered)
 
 
 @pytest.mark.parametrize("skew_us", [45_000_000, 300_000])
@@ -176,7 +199,7 @@ def test_sightings_sum_up_records_that_are_alike(spark: SparkSession) -> None:
     }
     records = [record("07:10", msg_ts=msg_ts, src_ue_id=n) for n, msg_ts in enumerate(made.values())]
     records += [
-        record("07:40", msg_ts=at("07:00"), age_us=-3_000, src_ue_id=9),
+        record("07:40", msg_ts=at("07:00"), age_us=-3_000, src_ue_id=9, latency_us=9_000),
         record("07:20", msg_ts=at("07:00"), age_us=5_000, outcome="expired"),
         record("07:05", msg_ts=at("07:00"), age_us=-9_000, outcome="duplicate"),
         record("07:30", msg_ts=at("23:59:59.999", DATE - dt.timedelta(days=2))),
@@ -185,8 +208,9 @@ def test_sightings_sum_up_records_that_are_alike(spark: SparkSession) -> None:
     ]
 
     def seen(hour: int | None, messages: int, age_us: int, first: str, last: str) -> Sightings:
-        times = (int(at(clock).timestamp()) * 1_000_000 for clock in (first, last))
-        return Sightings(DATE, "gateway", "veh1", None, True, "vehicle", "cloud", hour, messages, age_us, *times)
+        first_us, last_us = (int(at(clock).timestamp()) * 1_000_000 for clock in (first, last))
+        about = (DATE, "gateway", "veh1", None, True, "vehicle", "cloud", hour, messages, age_us)
+        return Sightings(*about, first_us, last_us, 1_000)
 
     expected: set[Any] = {seen(hour, 1, 0, "07:10", "07:10") for hour in list(made)[1:]}
     expected |= {seen(first_hour + 7, 3, -3_000, "07:05", "07:40"), seen(None, 2, 0, "07:30", "07:32")}

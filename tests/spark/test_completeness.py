@@ -17,6 +17,7 @@ from tests.spark.traces import DATE, Record, at, frame, record, write
 BEFORE, AFTER = (DATE + dt.timedelta(days=days) for days in (-1, 1))
 LONG_AGO = at("20:00", DATE - dt.timedelta(days=9))
 NOON = at("12:00")
+EPOCH, SECOND = at("00:00:04", dt.date(1970, 1, 1)), dt.timedelta(seconds=1)
 BITS = 3
 
 
@@ -56,6 +57,11 @@ RECORDS = [
     *numbered("silent all day", (0, at("23:00", BEFORE))),
     *numbered("silent for a day", (0, at("23:00", BEFORE)), (1, at("04:00", AFTER))),
     *numbered("came back", (5_000, at("05:30")), (5_001, at("02:00", AFTER))),
+    # the clock was set after the first messages of the run, whose records are of 1970
+    *numbered("booted in 1970", (3, at("08:10")), (4, at("09:10")), (5, at("01:00", AFTER)), run_ts=EPOCH),
+    *numbered("boots in 1970 daily", (2, at("09:10", BEFORE)), run_ts=EPOCH),
+    *numbered("boots in 1970 daily", (4, at("09:10")), (5, at("17:00")), (8, at("18:30", AFTER)), run_ts=EPOCH + SECOND),
+    *numbered("boots in 1970 daily", (3, at("19:10", AFTER)), run_ts=EPOCH + 2 * SECOND),
     *numbered("new", (0, at("12:10")), (1, at("01:00", AFTER)), run_ts=NOON),
     *numbered("of tomorrow", (0, at("12:10", AFTER)), run_ts=at("11:00", AFTER)),
     *numbered("left out", (0, at("23:00", BEFORE)), (1, at("04:00")), (3, at("06:00")), (4, at("01:00", AFTER))),
@@ -111,12 +117,14 @@ NOTHING = dict.fromkeys(range(24), "")
         ),
         ("over midnight", {22: (5, 1)}, {22: "22:00", 23: ""}),
         ("since the day before", {3: (1, 1)}, {0: "", 1: "", 2: "", 3: ""}),
-        ("restarted", {11: (1, 1), 12: (1, 1)}, dict.fromkeys(range(11), "") | {11: ""}),
+        ("restarted", {11: (1, 1), 12: (1, 1)}, {}),
         ("restarted badly", {11: (1, 1), 12: (1 + 2, 1)}, {12: "12:00"}),
         ("went silent", {14: (1, 1)}, {14: "14:20"} | dict.fromkeys(range(15, 24), "")),
         ("silent all day", {}, NOTHING),
         ("silent for a day", {}, {}),
-        ("came back", {5: (1, 1)}, dict.fromkeys(range(6), "")),
+        ("came back", {5: (1, 1)}, {}),
+        ("booted in 1970", {8: (1, 1), 9: (1, 1)}, {}),
+        ("boots in 1970 daily", {9: (1, 1), 17: (1 + 2, 1)}, {17: "17:00"} | dict.fromkeys(range(18, 24), "")),
         ("new", {12: (1, 1)}, {}),
         ("left out", {4: (1 + 1, 1), 6: (1, 1)}, {4: "04:00", 5: ""}),
         ("bad", {}, NOTHING),
@@ -170,6 +178,7 @@ def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(
         "pair",
         "taken over",
         "killed",
+        "standby",
     )
     write(tmp_path, [each for name in names for each in numbered(name, (0, at("12:10")), run_ts=NOON)])
     write(tmp_path, numbered("stopped before", (0, at("15:10")), run_ts=at("15:00")))
@@ -183,7 +192,8 @@ def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(
         tell(tmp_path, name, ("started", NOON), ("up", at("12:01")))
         tell(tmp_path, name, ("started", at("12:05")), ("stopped", at("23:00")), run_ts=at("12:05"))
     write(tmp_path, numbered("taken over", (0, at("13:10")), run_ts=at("12:05")))
-    tell(tmp_path, "killed", ("started", at("14:20")), ("stopped", at("15:00")), run_ts=at("14:20"))
+    for name, *links in (("killed", ("down", at("14:20"))), ("standby",)):
+        tell(tmp_path, name, ("started", at("14:20")), *links, ("stopped", at("15:00")), run_ts=at("14:20"))
     batch = Batch(spark, str(tmp_path), f"{tmp_path}/tables", (DATE,), reach=(2, 1), left_out={})
     found: dict[str, Hours] = {}
     for row in streamer_health.compute(batch)[1].collect():
@@ -193,12 +203,13 @@ def test_a_streamer_that_was_stopped_in_order_is_complete_until_it_begins_again(
     assert {name: ends(hours) for name, hours in found.items()} == {
         "stopped": {},
         "stopped on the next day": {},
-        "began again": silent | {16: "16:00"},
+        "began again": silent | {16: "16:01"},
         "stopped before": silent | {15: "15:10"},
         "crashed": silent | {12: "12:10", 13: "", 14: "", 15: ""},
         "pair": silent | {12: "12:10", 13: "", 14: "", 15: ""},
         "taken over": {12: "12:10", 13: ""},
         "killed": {12: "12:10", 13: "", 14: ""},
+        "standby": silent | {12: "12:10", 13: "", 14: "", 15: ""},
     }
 
 
@@ -331,15 +342,18 @@ def test_a_streamer_that_has_stopped_in_order_is_complete(tmp_path: Path, capsys
         "newer",
         "runs since",
         "pair",
+        "standby",
     ):
         write(tmp_path, numbered(name, (0, at("12:10")), run_ts=NOON))
     write(tmp_path, numbered("stopped with a gap", (2, at("12:20")), run_ts=NOON))
     for name in ("stopped", "stopped with a gap", "started again", "began behind", "runs since"):
         tell(tmp_path, name, ("started", NOON), ("down", at("12:01")), ("stopped", at("14:00")))
-    tell(tmp_path, "started again", ("started", later), run_ts=later)
+    tell(tmp_path, "started again", ("started", later), ("down", later), run_ts=later)
+    tell(tmp_path, "standby", ("started", later), ("stopped", at("23:00")), run_ts=later)
     tell(tmp_path, "pair", ("started", NOON), ("up", at("12:01")))
     tell(tmp_path, "pair", ("started", at("12:05")), ("stopped", at("23:00")), run_ts=at("12:05"))
-    tell(tmp_path, "began behind", ("started", at("06:00", AFTER)), run_ts=at("06:00", AFTER))
+    behind = at("06:00", AFTER)
+    tell(tmp_path, "began behind", ("started", behind), ("down", behind), run_ts=behind)
     write(tmp_path, numbered("runs since", (0, at("15:10")), run_ts=later))
     tell(tmp_path, "killed", ("stopped", at("11:30")), run_ts=killed)
     torn = tell(tmp_path, "torn", ("stopped", at("14:00")))
@@ -351,7 +365,7 @@ def test_a_streamer_that_has_stopped_in_order_is_complete(tmp_path: Path, capsys
         "stopped with a gap": f"lacks 1 records from {DATE}T12:10:00Z on",
         "started again": f"nothing since the hour {DATE}T12:00Z",
         "killed": f"nothing since the hour {DATE}T12:00Z",
-        "pair": f"nothing since the hour {DATE}T12:00Z",
+        **dict.fromkeys(("pair", "standby"), f"nothing since the hour {DATE}T12:00Z"),
         "torn": f"nothing since the hour {DATE}T12:00Z",
         "newer": f"nothing since the hour {DATE}T12:00Z",
         "runs since": f"nothing since the hour {DATE}T15:00Z",

@@ -5,10 +5,11 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import clocks, fan_out
-from spark_jobs.tables import FAN_OUT, FAN_OUT_MISSING
+from spark_jobs.session import small_frame
+from spark_jobs.tables import COMPLETENESS, FAN_OUT, FAN_OUT_MISSING
 from tests.spark.sightings import seen
 from tests.spark.traces import DATE, Record, at, frame
 
@@ -31,9 +32,11 @@ def alive(date: dt.date = DATE, gateways: Collection[int] = ALL, fleet: str = "g
     return [record for each in kept for record in each]
 
 
-def tables(spark: SparkSession, records: Iterable[Record], *dates: dt.date) -> tuple[list[Any], list[Any]]:
+def tables(
+    spark: SparkSession, records: Iterable[Record], *dates: dt.date, hours: DataFrame | None = None
+) -> tuple[list[Any], list[Any]]:
     rows = frame(spark, records).coalesce(1).cache()
-    both = fan_out.transform(rows, clocks.sightings(clocks.alike(rows)), dates or [DATE])
+    both = fan_out.transform(rows, clocks.sightings(clocks.alike(rows)), dates or [DATE], hours)
     whole, missing = (
         table.select(*kind.columns).collect() for table, kind in zip(both, (FAN_OUT, FAN_OUT_MISSING), strict=True)
     )
@@ -92,6 +95,16 @@ def test_who_gets_less_than_half_or_writes_nothing_then_lacks_nothing(day: tuple
     assert (found[12], found[7]) == ((4, 1, 1), (3, 2, 1))
     lacking = {(12, "s2"), (7, "s2"), (8, "s0"), (8, "s1"), (8, "s2")}
     assert {(row.hour, row.streamer) for row in of("sometimes", day[1])} == lacking
+
+
+def test_the_publisher_is_no_gateway_and_what_falls_into_an_hour_without_records_is_unknown(spark: SparkSession) -> None:
+    records = [each for n in range(3) for each in publish(n, at(f"08:0{n}"), ALL, "g5")]
+    records += publish(3, at("09:00"), [0, 1, 5], "g5")
+    until = {0: at("09:40"), 2: at("09:05"), 3: at("09:10"), 4: None}
+    hours = [(DATE, 9, f"g{each}", 1, 1, 0, time) for each, time in until.items()]
+    whole, missing = tables(spark, [*alive(), *records], hours=small_frame(spark, hours, COMPLETENESS.ddl))
+    assert [(row.hour, row.gateways, row.unknown, row.missing) for row in of("g5", whole)] == [(8, 5, 0, 0), (9, 3, 2, 1)]
+    assert [row.streamer for row in missing] == ["g3"]
 
 
 def test_few_gateways_are_a_chain(spark: SparkSession) -> None:

@@ -50,7 +50,7 @@ def test_the_verdict_is_the_decision_of_the_headline_with_its_figures() -> None:
 def test_every_kind_of_reason_is_in_the_schema() -> None:
     reasons = SCHEMA["properties"]["reasons"]["items"]["properties"]["kind"]["examples"]
     everything = figures(collected(), DAY, MADE) | {"jobs_failed": ["latency"]}
-    everything["health"]["totals"]["files_left_out"] = 1
+    everything["health"]["totals"] |= {"files_left_out": 1, "records_impossible": 1}
     everything["fan_out"]["totals"]["missing"] = everything["slo"]["objectives"] = 100
     told = {each.kind for each in judged(everything)[1]}
     told |= {each.kind for each in judged(figures({}, DAY, MADE))[1]}
@@ -72,7 +72,7 @@ def test_a_good_day_has_no_reasons_and_an_unknown_one_has_no_figures() -> None:
 
 def test_streamers_and_files_are_bounded() -> None:
     day = figures(collected(), DAY, MADE)
-    row = day["health"]["rows"][0] | {"files_left_out": 0}
+    row = day["health"]["rows"][0] | {"files_left_out": 0, "records_impossible": 0}
     day["health"] |= {"clocks": [], "more_clocks": 0, "more": 0}
     day["fan_out"] |= {"lacking": [], "more_lacking": 0}
 
@@ -153,7 +153,7 @@ def test_a_night_leaves_its_verdict_beside_the_report(night: Night, tmp_path: Pa
     assert (found["level"], found["jobs_failed"]) == ("attention", [])
     assert found["figures"]["lost"] == 5
     assert found["pairs"] == [{"src_authority": "veh1", "sink_authority": "cloud", "lost": 5}]
-    assert {"streamer": "gw", "records_missing": 13, "broadcasts_missing": 2} in found["streamers"]
+    assert {"streamer": "gw", "records_missing": 13, "records_impossible": 5, "broadcasts_missing": 2} in found["streamers"]
     page = (tmp_path / f"tables/report/report-{DATE}.html").read_text()
     assert found["text"] in page
 

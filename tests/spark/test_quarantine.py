@@ -40,6 +40,18 @@ def mistyped(path: Path) -> Path:
     return path
 
 
+def without_ts(path: Path) -> Path:
+    pq.write_table(pq.read_table(path, partitioning=None).drop_columns("ts"), path)
+    return path
+
+
+def null_run(path: Path) -> Path:
+    table = pq.read_table(path, partitioning=None)
+    nulls = pa.nulls(len(table), table.schema.field("run_ts").type)
+    pq.write_table(table.set_column(table.schema.get_field_index("run_ts"), "run_ts", nulls), path)
+    return path
+
+
 def torn(path: Path) -> Path:
     path.write_bytes(path.read_bytes()[:-100])
     return path
@@ -62,6 +74,8 @@ FAULTS: dict[Callable[[Path], Path], str] = {
     newer_by_name: "format 2 was written by a newer ustreamer; these jobs know formats up to 1",
     newer_by_content: "format 2 was written by a newer ustreamer; these jobs know formats up to 1",
     mistyped: "column latency_us is string, not int64",
+    without_ts: "column ts is not there",
+    null_run: "column run_ts is null in 1 records",
     torn: "cannot be read: ",
     empty: "cannot be read: ",
 }

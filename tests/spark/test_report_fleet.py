@@ -66,7 +66,7 @@ def test_each_planted_fault_is_named_at_its_streamer_with_its_reason(found: dict
         vehicle(12): ["3 trace files left out"],
         vehicle(13): ["clock 60.0\u202fmin ahead"],
     }  # fmt: skip
-    assert [*told] == [vehicle(7), vehicle(8), CLOUD, *map(vehicle, (3, 5, 9, 10, 14, 11, 12, 13))]
+    assert [*told] == [vehicle(7), vehicle(8), CLOUD, *map(vehicle, (3, 5, 9, 10, 14, 12, 11, 13))]
     states = {"undelivered": 7, "objectives": 1, "traces": 3, "well": HERE + 1 - 11, "silent": 2}
     assert (found["worst"]["states"], found["worst"]["more"]) == (states, 0)
 

@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.report import numbers
 from spark_jobs.report.figures import figures
-from spark_jobs.report.page import level, render
+from spark_jobs.report.page import render
 from spark_jobs.report.sentences import sentences, verdict
 from tests.programs import require
 from tests.spark.report_pages import MADE, Page
@@ -235,17 +235,13 @@ def test_numbers_are_rounded_so_that_no_failure_disappears(shown: str, expected:
     assert shown == expected
 
 
-def test_shades_of_the_heat_map_go_from_none_to_the_darkest() -> None:
-    assert [level(messages, 1_000_000) for messages in (0, 1, 11, 101, 999_999, 1_000_000)] == [0, 1, 2, 3, 6, 6]
-
-
 _PROBE = """<!DOCTYPE html><body><iframe width="390" height="800" src="report.html"></iframe>
 <iframe width="1280" height="800" src="report.html"></iframe><pre id="seen"></pre><script>
 const look = frame => {
   const page = frame.contentDocument
   const boxes = name => [...page.querySelectorAll(name)].map(each => each.getBoundingClientRect())
   const solid = name => boxes(name).filter(box => box.width > 0.5 && box.height > 0.3).length
-  return [solid("svg.chart rect.bar"), solid("circle.dot"),
+  return [solid("svg.chart rect.bar"),
           page.documentElement.scrollWidth, getComputedStyle(page.body).backgroundColor,
           page.scripts.length, page.images.length]
 }
@@ -283,13 +279,13 @@ def test_a_browser_draws_it_light_and_dark_on_a_phone_and_on_a_desktop(browser: 
     (tmp_path / "report.html").write_text(render(figures(rows, DAY, MADE)), encoding="utf-8")
     (tmp_path / "probe.html").write_text(_PROBE)
     light, dark = seen(browser, tmp_path, 1), seen(browser, tmp_path, 0)
-    bars, dots = 3 * 23, 3 + 1  # three routes; no hour 13: no bar; a dot in the legend
+    bars = 3 * 23  # three routes; no hour 13: no bar
     for place, width_px in enumerate((390, 1280)):
         for look in (light, dark):
-            assert look[place][:2] == [bars, dots]
-            assert look[place][2] <= width_px  # wide tables scroll in their own box, the page does not
-            assert look[place][4:] == [0, 0]
-        assert light[place][3] != dark[place][3]
+            assert look[place][0] == bars
+            assert look[place][1] <= width_px  # wide tables scroll in their own box, the page does not
+            assert look[place][3:] == [0, 0]
+        assert light[place][2] != dark[place][2]
 
 
 _PRINTED = """<!DOCTYPE html><body><iframe width="1046" height="800" src="report.html"></iframe><pre id="seen"></pre><script>

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.report.figures import figures
+from spark_jobs.report.reading import FAULTS
 from spark_jobs.report.sentences import REASONS, against_usual, sentences, verdict
 from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
@@ -79,13 +80,16 @@ def test_the_speed_is_that_of_the_busiest_route_and_objectives_are_counted() -> 
 def test_missing_records_are_named_with_their_share_and_their_streamers() -> None:
     health = collected()["health"][0]
     rows = [health | {"streamer": name, "records_missing": missing} for name, missing in (("x", 5), ("y", 0), ("z", 1))]
-    totals = {"records": 594, "restarts": 0, "gaps": 2, "records_missing": 6, "files_left_out": 0, "streamers": 3}
+    totals = {"records": 594, "restarts": 0, "gaps": 2, "records_missing": 6, "streamers": 3} | dict.fromkeys(FAULTS[::2], 0)
     told = said(health=rows, health_totals=[totals], clocks=[])[4]
     assert told.startswith(
         "The traces lack 6 records of 600 (1.0\u202f%), at x and z; 99 hours of routes differed unusually"
     )
     whole = said(health=rows, health_totals=[totals | {"records_missing": 0}], clocks=[])[4]
     assert whole.startswith("The traces are complete; ")
+    rows = [health | {"streamer": "x", "records_impossible": 2}]
+    wrong = said(health=rows, health_totals=[totals | {"records_missing": 0, "records_impossible": 2}], clocks=[])[4]
+    assert wrong.startswith("The traces are complete; 2 records of x cannot be: a number twice, ")
     assert said(health=[], health_totals=[totals | {"streamers": 0}])[4].startswith("No streamer wrote traces")
 
 

@@ -12,7 +12,7 @@ from tests.spark.sightings import kept, seen
 from tests.spark.traces import DATE, Record, at, frame
 
 MINUTES = range(0, 1440, 10)
-TO_CLOUD = {"msg_type": "notification", "sink_authority": "cloud", "sink_ue_id": 1, "sink_resource_id": 0}
+TO_CLOUD: dict[str, Any] = {"msg_type": "notification", "sink_authority": "cloud", "sink_ue_id": 1, "sink_resource_id": 0}
 
 Missing = list[tuple[str | None, int | None, int]]
 
@@ -39,8 +39,9 @@ def but(*minutes: int, since: int = 0, until: int = 1440 + 60) -> list[int]:
 def judged(spark: SparkSession, *records: Record, left_out: Any = None) -> dict[str, Missing]:
     """Of lost and unknown messages, for each status: who lacks them, in which hour, and how many."""
     rows = frame(spark, records).coalesce(1).cache()
-    sightings = clocks.sightings(clocks.alike(rows))
-    _, hours = streamer_health.transform(rows, sightings, [DATE], left_out)
+    alike = clocks.alike(rows)
+    sightings = clocks.sightings(alike)
+    _, hours = streamer_health.transform(rows, sightings, [DATE], left_out, alike=alike)
     audit, detail = delivery_audit.transform(rows, sightings, [DATE], kept, hours=hours)
     found: dict[str, Missing] = {}
     for row in audit.where("status NOT IN ('delivered')").orderBy("status", "hour").collect():
@@ -84,3 +85,15 @@ def test_of_two_back_ends_side_by_side_the_records_of_both_must_be_there(
     first, second = (but(800, *range(start, 1440, 20)) for start in (0, 10))
     found = judged(spark, *A, *written("b", first), *written("c", sorted({*second, *gone}), gone))
     assert {each: sum(row[2] for row in rows) for each, rows in found.items()} == {status: 1}
+
+
+@pytest.mark.parametrize(
+    ("sender", "found"),
+    [("b", {"lost": [("b", None, 1)], "unknown": [("b", 23, 6)]}), ("veh1", {"lost": [("b", None, 1 + 6 + 1)]})],
+)
+def test_what_others_have_of_a_streamer_says_that_its_last_file_is_missing(
+    spark: SparkSession, sender: str, found: dict[str, Missing]
+) -> None:
+    """Its next run begins in the morning."""
+    sent = seen("a", made(1410), 9_999, 4_000, **TO_CLOUD, src_authority=sender, seq=len(A), run_ts=at("00:00", DATE))
+    assert judged(spark, *A, sent, *written("b", but(380, until=1380)), *written("b", [1800, 1810], run="23:58")) == found
