@@ -124,7 +124,7 @@ class Router:
         self._zero_s = clock.wall_ms() / 1000 - clock.monotonic_s()  # when the monotonic clock was 0, by the wall clock
         memory_bytes = 0 if config.journal is None else config.journal.memory
         self._later = later or asyncio.get_running_loop().call_later
-        self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes)
+        self.custody = Custody(self._later, clock, self.seen, journal, memory_bytes, self._has_waiting_source)
         self.observers = list(additions.observers)
         self.notices = FailureNotices(NoticeOptions.of(config), self.custody, clock, self.observers)
         self.settler = Settler(clock, self.seen, self.custody, self.notices, self.observers)
@@ -134,9 +134,6 @@ class Router:
         self.ingresses: dict[str, Ingress] = {}
         for name, transport in transports.items():
             self.add_endpoint(name, transport, config)
-        self.custody.has_waiting_source = lambda now_s: any(
-            each.awaits_acknowledgements(now_s) for each in self.transports.values()
-        )
         self.redrive = Redrive(self.ingresses, self.custody, clock, self.pump)
         self.listening = Listening(transports, self.ingresses, self.interest, is_not_alone=additions.is_not_alone)
         self._policy = config.queue_policy
@@ -499,6 +496,9 @@ class Router:
             for name, transport in self.transports.items()
             for egress, report in ((self.egresses[name], transport.report()),)
         ]
+
+    def _has_waiting_source(self, now_s: float) -> bool:
+        return any(each.awaits_acknowledgements(now_s) for each in self.transports.values())
 
     def source_clocks(self) -> Iterator[tuple[str, SourceClock]]:
         """Yield what is known of the clocks of sources, with the endpoint where their messages arrive."""

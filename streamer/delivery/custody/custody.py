@@ -52,11 +52,18 @@ _Unstored = tuple[UnconfirmedStore, UnconfirmedBatch]
 class Custody:
     """Takes custody of received messages that have no outcome at the flush after their arrival.
 
-    ``memory_bytes`` is how much payload of journaled messages stays in memory as well.
+    ``memory_bytes`` is how much payload of journaled messages stays in memory as well. ``has_waiting_source`` tells whether
+    a source may wait for acknowledgements, at a monotonic time.
     """
 
     def __init__(
-        self, later: Later, clock: Clock, seen: SeenIds, journal: Journal | None = None, memory_bytes: int = 0
+        self,
+        later: Later,
+        clock: Clock,
+        seen: SeenIds,
+        journal: Journal | None = None,
+        memory_bytes: int = 0,
+        has_waiting_source: Callable[[float], bool] = lambda now_s: True,
     ) -> None:
         self._clock = clock
         self._times = FlushTimes(later, clock, self.flush)
@@ -65,8 +72,7 @@ class Custody:
         self.number: Callable[[], int] = itertools.count(1).__next__ if journal is None else journal.number
         self.payloads = Payloads(journal, memory_bytes)
         self.late_flush_s = LATE_FLUSH_S
-        # Whether a source may wait for acknowledgements, at a monotonic time.
-        self.has_waiting_source: Callable[[float], bool] = lambda now_s: True
+        self.has_waiting_source = has_waiting_source
         self._stores: list[UnconfirmedStore] = []
         self._removed: set[UnconfirmedStore] = set()  # stores of removed endpoints, dropped once nothing in them is unstored
         self._recent: list[Delivery] = []  # for the next transaction

@@ -31,8 +31,9 @@ class CallbackSubscription(KeySubscription):
         ended: Ended,
         gate: Gate,
         wildcard_samples: WildcardSamples,
+        is_wide: bool = False,
     ) -> None:
-        super().__init__(loop, of, take, ended, gate)
+        super().__init__(loop, of, take, ended, gate, is_wide)
         self._wildcard_samples = wildcard_samples
         self._samples: deque[zenoh.Sample] = deque()
         self._buffer = 0

@@ -33,8 +33,10 @@ _MUCH = 4 * BATCH
 class FifoSubscription(KeySubscription):
     """A subscription with a FIFO, and a watcher thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
-        super().__init__(loop, of, take, ended, gate)
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate, is_wide: bool = False
+    ) -> None:
+        super().__init__(loop, of, take, ended, gate, is_wide)
         self._handler: zenoh.Handler[zenoh.Sample] | None = None
         self._waiting: deque[zenoh.Sample] = deque()  # samples from the watcher for the loop
         self._is_drain_scheduled = False

@@ -147,7 +147,6 @@ class Intake:
         wide = self._wide.get(of)
         if wide is None:
             wide = self._wide[of] = self._declare((of, None), is_wide=True)
-            wide.topics = {}
         self._opened += 1
         assert wide.topics is not None
         wide.topics[self._key(topic)] = self._opened
@@ -164,9 +163,9 @@ class Intake:
         arguments = (self._loop, part, self._take, self._ended, self._gate)
         subscription: KeySubscription
         if is_quiet:
-            subscription = CallbackSubscription(*arguments, self._wildcard_samples)
+            subscription = CallbackSubscription(*arguments, self._wildcard_samples, is_wide)
         else:
-            subscription = FifoSubscription(*arguments)
+            subscription = FifoSubscription(*arguments, is_wide)
             if is_for_topics:
                 self._with_thread.add(subscription)
         self._opened += 1

@@ -79,10 +79,12 @@ class KeySubscription:
     subscription brings, with such a number for each. ``discarded`` counts the samples that came after `abandon`.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, of: Filter, take: Take, ended: Ended, gate: Gate, is_wide: bool = False
+    ) -> None:
         self.filter = of
         self.opened = 0
-        self.topics: dict[str, int] | None = None
+        self.topics: dict[str, int] | None = {} if is_wide else None
         self.closing = False
         self.discarded = 0
         self._loop = loop
