@@ -5,6 +5,7 @@ To take one out: delete its folder, its lines here, and its folder of tests.
 
 from streamer.clock import Clock
 from streamer.config.models import Config, with_sections
+from streamer.features.black_box.feature import BlackBoxFeature
 from streamer.features.check.feature import CheckFeature
 from streamer.features.judge.feature import JudgeFeature
 from streamer.features.live_audit.feature import LiveAuditFeature
@@ -21,6 +22,7 @@ from streamer.features.utwin.feature import UtwinFeature
 FEATURES: tuple[type[Feature], ...] = (
     PairFeature,
     CheckFeature,
+    BlackBoxFeature,
     JudgeFeature,
     TracesFeature,
     OtelFeature,

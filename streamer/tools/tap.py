@@ -39,7 +39,7 @@ def watch(arguments: argparse.Namespace, daemon: DaemonAddress | None = None) ->
                     elif not has_begun:
                         complain(_watched(arguments, daemon), 0)
                     has_begun, is_lost = True, False
-                    for kind, data in _events(answer):
+                    for kind, data in events_of(answer):
                         lines_out([_line(kind, data, arguments.json)])
                         sys.stdout.flush()
                         if left is not None and kind == "message" and (left := left - 1) == 0:
@@ -63,7 +63,7 @@ def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
     return f"watching {what} at {daemon.named}; {end}"
 
 
-def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
+def events_of(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the events of a stream until it ends or breaks."""
     kind = ""
     with suppress(OSError, HTTPException):

@@ -49,8 +49,10 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(broker: BrokerProcess | None = None, cloud: dict[str, Any] | None = None) -> AsyncIterator[Gateway]:
-    """Run one. ``cloud``: further options of its endpoint there."""
+async def gateway(
+    broker: BrokerProcess | None = None, cloud: dict[str, Any] | None = None, **sections: Any
+) -> AsyncIterator[Gateway]:
+    """Run one. ``cloud``: further options of its endpoint there; ``sections``: of its configuration."""
     locator = free_endpoint()
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-")))
@@ -76,7 +78,8 @@ async def gateway(broker: BrokerProcess | None = None, cloud: dict[str, Any] | N
                         "cloud": {"rules": [{"allow": {"from": f"//cloud/{EVERYTHING}"}}]},
                     }
                 },
-            },
+            }
+            | sections,
         )
         daemon.start()
         stack.push_async_exit(daemon)

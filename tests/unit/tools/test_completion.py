@@ -46,7 +46,7 @@ def test_a_script_has_every_command_and_every_option(shell: str, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("re",), {"reload", "resume"}),
+        (("che",), {"check"}),
         (("dead-letters", "re"), {"redrive"}),
         (("completion", ""), set(SHELLS)),
         (("explain", "--so"), {"--source"}),
