@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamer.delivery.lanes.lane import MAY_HAVE_ARRIVED, RESTORED, Delivery
+from streamer.delivery.observers import OutcomeObserver
 from streamer.delivery.router import Additions
 from streamer.features.live_audit import counter as module
 from streamer.features.live_audit.counter import CountingStep, MessageCounter, class_of
@@ -84,6 +86,33 @@ async def test_what_expires_in_a_queue_counts_where_it_was_to_leave() -> None:
         counted = harness.counted()
         assert counted[FlowClass("veh1", CLOUD_APP.authority), MINUTE, "cloud", 3] == sum_of(late)
         assert (FlowClass("veh1", CLOUD_APP.authority), MINUTE, "cloud", 1) not in counted
+
+
+class Again(OutcomeObserver):
+    """Says of each delivery that is sent that it was sent by an earlier process already."""
+
+    def __init__(self, counter: MessageCounter) -> None:
+        self._counter = counter
+
+    def sent(self, delivery: Delivery, now_s: float, now_ms: int) -> bytes:
+        delivery.history = RESTORED | MAY_HAVE_ARRIVED
+        return self._counter.sent(delivery, now_s, now_ms)
+
+
+async def test_what_an_earlier_process_has_sent_is_not_counted_again() -> None:
+    async with CountedHarness(unconfirmed_s=10) as harness:
+        harness.router.replace_observer(None, Again(harness.counter))
+        call = harness.ask(ttl=60_000)
+        harness.arrive("cloud", call)
+        assert harness.counted()[FlowClass("cloud", "veh1"), MINUTE, "vehicle", 1] == sum_of(call)
+
+
+async def test_a_message_after_its_minute_was_closed_is_counted_too() -> None:
+    async with CountedHarness() as harness:
+        harness.arrive("vehicle", harness.speed())
+        harness.counted()
+        harness.arrive("vehicle", late := harness.speed())
+        assert list(harness.counted().values()) == [sum_of(late)] * 2
 
 
 async def test_what_nobody_confirms_is_counted_once_when_it_is_sent() -> None:
