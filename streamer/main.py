@@ -213,7 +213,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for problem in problems:
         text = reason_of(problem) if isinstance(problem, OSError) else str(problem)
         if _is_in_use(problem):
-            text = f"{problem.key}: {text}"
+            text = f"journal.path: {text}"
         found = problem.problems if isinstance(problem, ConfigError) else [f"{arguments.config}: {text}"]
         for each in found:
             logger.critical("not_started problem=%s", each)

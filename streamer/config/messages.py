@@ -80,6 +80,8 @@ def sentence(error: ErrorDetails, data: Any, found: str, root: type[BaseModel] =
     if kind == "missing":
         return "expected this key, which is required; found none"
     if kind == "extra_forbidden":
+        if location == ("state",) and issubclass(root, Config):
+            return "this key is gone; move the file that it names beside the journal: journal-state.db for journal.db"
         if (instead := _instead(location, data, root)) is not None:
             return f"this key is gone, {instead} now; leave the key out"
         valid = valid_keys(location[:-1], data, root)

@@ -23,7 +23,7 @@ from streamer.config.checks import ORIGIN, RESERVED_ROUTES, Finding, check_insta
 from streamer.config.claims import conflicts, database, read_only, without_name, written
 from streamer.config.metrics import MetricsConfig
 from streamer.config.permissions import PermissionsConfig
-from streamer.config.services import ControlConfig, MulticastConfig, StateConfig, StatusConfig, UsubscriptionConfig
+from streamer.config.services import ControlConfig, MulticastConfig, StatusConfig, UsubscriptionConfig
 from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
 from streamer.config.types import (
     MIB,
@@ -353,8 +353,6 @@ class Config(HasSections):
     """How the daemon stops."""
     remember: RememberConfig = RememberConfig()
     """How long message ids are remembered, to find duplicates and loops."""
-    state: StateConfig = StateConfig()
-    """Where subscriptions and pause rules are kept."""
     usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
     """The streamer's uSubscription service. None: off."""
     control: ControlConfig = ControlConfig()
@@ -397,15 +395,11 @@ class Config(HasSections):
         for name, endpoint in self.endpoints.items():
             for claim in endpoint.options.claims(self.authority):
                 yield claim._replace(key=("endpoints", name, "options", *claim.key))
-        journal, state = self.journal, self.state.path
+        journal = self.journal
         if journal is not None:  # unnamed files first: a conflict is then reported at a key that names one
-            if state is None:
-                yield from database(("state", "path"), journal.default_state)
             if self.metrics is not None and self.control.http_token_file is None:
                 yield written(("control", "http_token_file"), journal.default_token)
             yield from database(("journal", "path"), journal.path)
-        if state is not None:
-            yield from database(("state", "path"), state)
         if self.trace is not None:
             yield written(("trace", "path"), self.trace.path)
         if self.log.audit is not None:

@@ -1,7 +1,6 @@
 """Finds the changes of a configuration that a reload can apply, and those that need a restart."""
 
 from streamer.config.models import Config, EndpointConfig
-from streamer.config.services import StateConfig
 from streamer.config.stores import JournalConfig
 from streamer.config.types import Section
 
@@ -15,8 +14,7 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
     changed = (
         *_changed("journal", old.journal, new.journal, *JournalConfig.model_fields),
         *_changed("metrics", old.metrics, new.metrics, "listen"),
-        *_changed("state", old.state, new.state, *StateConfig.model_fields),
-        # This key decides what the state file contains.
+        # This key decides what the tables contain.
         *_changed("usubscription", old.usubscription, new.usubscription, "external"),
         *(
             each

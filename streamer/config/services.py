@@ -28,13 +28,6 @@ MOST_EVERY_S = 14 * 86_400
 """A status expires after three times its interval, and a TTL has 32 bits of milliseconds: less than 50 days."""
 
 
-class StateConfig(Section):
-    """Where subscriptions and pause rules are kept."""
-
-    path: FilePath | None = None
-    """A SQLite file. None: beside the journal (``journal.db``: ``journal-state.db``), or memory if there is no journal."""
-
-
 def _usubscription(service: UUri) -> UUri:
     if service not in [entity.at(service.authority) for entity in USUBSCRIPTIONS]:
         raise expected("a uSubscription service of version 3 or 4, such as //veh1/0/3/0")

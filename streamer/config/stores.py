@@ -29,11 +29,6 @@ class JournalConfig(Section):
         return 2 * self.max_bytes + 32 * MIB
 
     @property
-    def default_state(self) -> Path:
-        """Return the path of the state file, unless `state.path` names another one."""
-        return self._beside("state.db")
-
-    @property
     def default_pair(self) -> Path:
         """Return the path of the notes of a pair."""
         return self._beside("pair.json")

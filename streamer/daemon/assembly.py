@@ -18,10 +18,11 @@ from streamer.delivery.router import Router
 from streamer.features.api.readiness import summary
 from streamer.features.api.status_message import StatusView
 from streamer.features.every import built
-from streamer.features.host.host import ServiceHost, entities, state_file
+from streamer.features.host.host import ServiceHost, entities, journal_tables
 from streamer.features.record import Feature, StreamerParts, additions_of, first
 from streamer.journal.batches import LetterBounds
 from streamer.journal.journal import Journal
+from streamer.journal.schema import Tables
 from streamer.transports.base import LinkState, TransportContext, UTransport
 from streamer.transports.errors import ConfigurationError
 from streamer.transports.installed import load_transport
@@ -56,15 +57,15 @@ class Assembly:
             raise self.unusable(problems)
         local_transport = LocalTransport(self._context(config, LOCAL_ENDPOINT), entities(config, self.features))
         self.transports[LOCAL_ENDPOINT] = local_transport
-        state = partial(state_file, config, self.features)
-        parts = StreamerParts(self.transports, partial(_journal, config), state, end)
+        make_journal = partial(_journal, config, journal_tables(self.features))
+        parts = StreamerParts(self.transports, make_journal, end)
         self.journal = first([feature.join(parts) for feature in self.features])
         if self.journal is None and config.journal is not None:
-            self.journal = _journal(config, Journal)
+            self.journal = make_journal(Journal)
         additions = additions_of(self.features)
         self.router = Router(config, self.transports, self.clock, journal=self.journal, additions=additions)
         view = StatusView(self)
-        self.service_host = ServiceHost(config, local_transport, self.router, self.clock, self.features, view)
+        self.service_host = ServiceHost(config, local_transport, self.router, self.clock, self.features, view, self.journal)
 
     def build(self, config: Config, names: Iterable[str]) -> tuple[dict[str, UTransport], list[str]]:
         """Build the transports of endpoints, not prepared yet; return them by endpoint, and the problems of the others."""
@@ -132,11 +133,12 @@ def _tried(name: str, work: Callable[[], None]) -> str:
     return ""
 
 
-def _journal(config: Config, kind: type[Journal]) -> Journal:
+def _journal(config: Config, tables: Tables, kind: type[Journal]) -> Journal:
     """Return the journal, not open yet."""
     assert config.journal is not None
     bounds = letter_bounds(config, config.journal.max_bytes)
-    return kind(config.journal.path, config.journal.max_bytes, bounds, asyncio.get_running_loop().call_soon_threadsafe)
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    return kind(config.journal.path, config.journal.max_bytes, bounds, post, tables=tables)
 
 
 def letter_bounds(config: Config, max_bytes: int) -> LetterBounds:

@@ -100,8 +100,9 @@ class Daemon(Assembly):
                 feature.start(self)
             if self.router.standby() is not None and not await self._stand_by(reload_wanted):
                 return 0
-            self.service_host.open()
-            if self.journal is not None:
+            if self.journal is None:
+                self.service_host.open()
+            else:
                 await self._open_journal(self.journal)
             if not self._stopping.is_set():
                 await self.router.start()
@@ -134,10 +135,10 @@ class Daemon(Assembly):
             await stop_all(self.transports)
             if self._is_abrupt:
                 await self._stop_features()  # nobody need wait until a failing journal is closed
+            self.service_host.close()
             if self.journal is not None:
                 await self._close_journal(self.journal)
             await self._stop_features()
-            await asyncio.to_thread(self.service_host.close)
             self._admin.close()
             for feature in self.features:
                 await feature.close()
@@ -187,6 +188,7 @@ class Daemon(Assembly):
         """
 
         def on_opened() -> None:
+            self.service_host.open()
             self.router.start_recovery()
             self._journal_opened.set()
             for feature in self.features:
@@ -209,6 +211,7 @@ class Daemon(Assembly):
                 await self._providing
             await self._recover(self._start_goes_on)
         elif not self._stopping.is_set():
+            self.service_host.wait(journal.problem or "it takes long to open")
             logger.error(
                 "journal_unavailable file=%s reason=%s consequence=%s",
                 journal.path,

@@ -79,13 +79,12 @@ class RunningStreamer(BuiltStreamer, Protocol):
 class StreamerParts(NamedTuple):
     """The parts of a streamer before its router. ``transports`` are by endpoint, and follow each reload.
 
-    ``make_journal`` makes a journal of a class, on the configured file; ``make_state`` the state file, for a feature that
-    writes it while the services do not. ``end(restarts, drains)`` has the streamer end, and start anew if it ``restarts``.
+    ``make_journal`` makes a journal of a class, on the configured file. ``end(restarts, drains)`` has the streamer end, and
+    start anew if it ``restarts``.
     """
 
     transports: Mapping[str, UTransport]
     make_journal: Callable[[type[Journal]], Journal]
-    make_state: Callable[[], StateFile]
     end: Callable[[bool, bool], None]
 
 
@@ -104,7 +103,7 @@ class Feature:
     """The feature's sections of the configuration file, by their keys; `endpoints.*.KEY` stands at each endpoint."""
 
     TABLES: ClassVar[Mapping[str, str]] = {}
-    """The statements that create the feature's tables in the state file, by name: they are there in any configuration."""
+    """The statements that create the feature's tables in the journal, by name: they are there in any configuration."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self.config = config
@@ -117,7 +116,7 @@ class Feature:
 
     @property
     def mirror(self) -> Mirror | None:
-        """Return what has a copy of the state file elsewhere."""
+        """Return what has a copy of the features' tables elsewhere."""
         return None
 
     @property
@@ -168,7 +167,7 @@ class Feature:
         """Wait until the streamer may work, or is ``stopping``. ``on_opened`` is called once its journal is open."""
 
     def opened(self, state: StateFile) -> None:
-        """Go on: the journal and the state file are open, and only this streamer writes them."""
+        """Go on: the journal is open, and only this streamer writes it. ``state``: the tables of all features in there."""
 
     def started(self) -> None:
         """Go on: the router has started."""

@@ -1,4 +1,4 @@
-"""Replaces a damaged SQLite file by one with the rows that can still be read. For the journal and the services' state file.
+"""Replaces a damaged SQLite file by one with the rows that can still be read.
 
 The law of this file:
 
@@ -7,8 +7,8 @@ The law of this file:
   zero length without a log is a new file.
 - It is set aside as ``NAME.corrupt-TIME``, with its log. The last three are kept.
 - Every row that can still be read and was not changed is copied to a new file, which takes its place. The rows in the log
-  are read from a copy of it with corrected checksums: each row's own checksum shows whether it was changed. If rows have no
-  checksum, changed frames are left out.
+  are read from a copy of it with corrected checksums: each row's own checksum shows whether it was changed. Rows of tables
+  without checksums are read from a copy without the changed frames.
 - The replacement survives a crash at any point: the new file is complete as ``NAME.salvaged`` before the damaged one is
   moved away, and the next process that opens the file finishes the replacement (`put_in_place`).
 - One log line reports it, ``file_set_aside``: how many rows were kept, and how many are known to be lost.
@@ -19,7 +19,7 @@ import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -45,10 +45,10 @@ class Salvaged(NamedTuple):
 
 
 @contextmanager
-def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterator[sqlite3.Connection | None]:
+def all_that_is_left(path: Path, found: WriteAheadLog, with_changed: bool) -> Iterator[sqlite3.Connection | None]:
     """Yield a connection to the rest of an unused file and of its log, which are not changed.
 
-    None if there is nothing. Raises sqlite3.Error and OSError.
+    ``with_changed``: also frames of the log that were changed. None if there is nothing. Raises sqlite3.Error and OSError.
     """
     seen = path.with_name(path.name + ".seen")
     _remove(seen)
@@ -61,7 +61,7 @@ def all_that_is_left(path: Path, found: WriteAheadLog, form: FileForm) -> Iterat
             _link(path, seen)
         else:
             seen.write_bytes(bytes(found.page_bytes))  # its pages are in the log, the others are lost
-        wal.copy(found, seen, with_changed=form.is_whole is not None)
+        wal.copy(found, seen, with_changed=with_changed)
         with closing(connect(seen, read_only=True)) as connection:
             yield connection
     finally:
@@ -85,22 +85,31 @@ def text_of(path: Path, exc: CorruptFileError) -> str:
     return f"{path}: damaged ({exc}); the daemon saves what it can when it opens the file"
 
 
-def salvage(source: sqlite3.Connection | None, path: Path, form: FileForm) -> Salvaged:
-    """Copy the readable rows of ``source`` to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError."""
+def salvage(path: Path, form: FileForm, connection: sqlite3.Connection | None, log: WriteAheadLog) -> Salvaged:
+    """Copy the readable rows to a new file, ready for `put_in_place`. Raises sqlite3.Error and OSError.
+
+    ``connection``: to the file, if it is in use; ``log``: that of a file that is not.
+    """
     fresh = path.with_name(path.name + ".salvage")
     for suffix in ("", "-journal"):
         Path(f"{fresh}{suffix}").unlink(missing_ok=True)
     create(fresh)
     target = connect(fresh)
+    kept = lost = 0
     try:
         build(target, form)
         with transaction(target):
-            saved = Salvaged(0, 0) if source is None else _copy_all(source, target, form)
+            for is_checked in (True, False):
+                with nullcontext(connection) if connection else all_that_is_left(path, log, is_checked) as source:
+                    for table, statement in form.tables.items():
+                        if source is not None and (" crc " in statement) is is_checked:
+                            copied = _copy(source, target, table, form.is_whole if is_checked else None)
+                            kept, lost = kept + copied.kept, lost + copied.lost
     finally:
         target.close()
     fresh.rename(_ready(path))
     _sync(path.parent)
-    return saved
+    return Salvaged(kept, lost)
 
 
 def is_ready(path: Path) -> bool:
@@ -128,19 +137,14 @@ def set_aside(path: Path) -> list[Path]:
     return sorted(file for file in found if not file.name.endswith(SIDES[:2]) and file.is_file())
 
 
-def _copy_all(source: sqlite3.Connection, target: sqlite3.Connection, form: FileForm) -> Salvaged:
-    with suppress(*_UNREADABLE):  # otherwise SQLite reads nothing from a truncated file
-        source.execute("PRAGMA writable_schema = ON")
-    kept, lost = zip(*(_copy(source, target, table, form.is_whole) for table in form.tables), strict=True)
-    return Salvaged(sum(kept), sum(lost))
-
-
 def _copy(
     source: sqlite3.Connection,
     target: sqlite3.Connection,
     table: str,
     is_whole: Callable[[Mapping[str, object]], bool] | None,
-) -> tuple[int, int]:
+) -> Salvaged:
+    with suppress(*_UNREADABLE):  # otherwise SQLite reads nothing from a truncated file
+        source.execute("PRAGMA writable_schema = ON")
     names = [column[1] for column in target.execute(f"PRAGMA table_info({table})")]
     columns, marks = ", ".join(names), ", ".join("?" * len(names))
     kept = lost = 0
@@ -158,7 +162,7 @@ def _copy(
         else:
             kept += 1
     hidden = kept + lost > 0 and not is_complete
-    return kept, max(lost, hidden)
+    return Salvaged(kept, max(lost, hidden))
 
 
 def _is_without_rowid(source: sqlite3.Connection, table: str) -> bool:

@@ -156,8 +156,6 @@ class Batch:
 class JournalError(FileError):
     """The journal file cannot be used now; the text gives the reason."""
 
-    key = "journal.path"
-
 
 class CorruptEntryError(Exception):
     """An entry is not in the journal, or its body was changed."""

@@ -4,7 +4,6 @@ What happens to a damaged file is in `streamer.journal.damage`. No threads in he
 """
 
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from streamer.journal import damage, wal
-from streamer.journal.lock import NOWHERE, FileLock, identity
+from streamer.journal.lock import NOWHERE, FileLock, identity, look
 from streamer.journal.sqlite import (
     MAX_WAL_BYTES,
     CorruptFileError,
@@ -173,22 +172,15 @@ class DatabaseFile:
     def _is_in_place(self) -> bool:
         """Whether the file and SQLite's side files are the same as before, and the file is not empty."""
         try:
-            now = [identity(side) for side in self._sides]
-            is_emptied = self.path.stat().st_size == 0
+            looks = [look(side) for side in self._sides]
         except OSError:
             return False
-        if is_emptied or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
+        now = [identity for identity, _ in looks]
+        (_, self.wal_bytes), (_, size) = looks[0], looks[-1]
+        if not size or any(before not in (NOWHERE, here) for before, here in zip(self._identities, now, strict=True)):
             return False
         self._identities = now  # SQLite creates the side files when it needs them
-        self._measure_wal()
         return True
-
-    def _measure_wal(self) -> None:
-        """Set `wal_bytes`. Raises OSError."""
-        try:
-            self.wal_bytes = os.stat(self._sides[0]).st_size
-        except FileNotFoundError:
-            self.wal_bytes = 0
 
     def _watch_wal(self, connection: sqlite3.Connection) -> None:
         """Log that the write-ahead log grows because of a reader, and that it has shrunk. Raises sqlite3.Error."""
@@ -233,11 +225,8 @@ class DatabaseFile:
 
     def _replace(self, why: str, found: WriteAheadLog | None = None) -> None:
         """Replace a damaged file. ``found``: the log as it was before SQLite opened the file."""
-        if self._connection is not None:
-            saved = damage.salvage(self._connection, self.path, self._form)
-        else:
-            with damage.all_that_is_left(self.path, found or wal.scan(self.path), self._form) as source:
-                saved = damage.salvage(source, self.path, self._form)
+        log = found or (WriteAheadLog(self.path) if self._connection is not None else wal.scan(self.path))
+        saved = damage.salvage(self.path, self._form, self._connection, log)
         self._disconnect()
         self.rows_lost += saved.lost
         aside = self._put_in_place()

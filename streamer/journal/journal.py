@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +16,9 @@ from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError, Letter, Mark, Row, Segment
 from streamer.journal.letters import LetterChange
 from streamer.journal.reading import LOWEST, Reader
+from streamer.journal.schema import Tables
 from streamer.journal.sqlite import MAX_WAL_BYTES
-from streamer.journal.store import Store
+from streamer.journal.store import Result, Store
 
 _SHORT_WAIT_S = 0.02
 _CHANGE_S = 10.0  # the wait for a change of letters
@@ -47,7 +49,8 @@ class Journal:
     ``entries_found`` is how many rows and segments were in the file when it was opened, ``facts`` those that held then.
     ``is_newer``: the reason why ``state`` is FAILING is the file's version.
     ``files_set_aside``, ``letters_evicted``, ``commits``, ``rows_written`` and ``failures`` only grow;
-    ``last_commit_s`` is how long the last commit took. ``post`` may raise RuntimeError once the loop is closed.
+    ``last_commit_s`` is how long the last commit took. ``tables`` are those of features in the same file, by
+    name. ``post`` may raise RuntimeError once the loop is closed.
 
     The writer takes the GIL five times for a batch. Each time can take long beside an event loop that is never idle, and
     releases and takes the GIL in every iteration: each time, CPython's waiter restarts its switch interval.
@@ -60,11 +63,13 @@ class Journal:
         letters: LetterBounds,
         post: Post,
         *,
+        tables: Tables | None = None,
         retry_s: float = 1.0,
         idle_s: float = 1.0,
     ) -> None:
         self.path = path
         self.max_bytes = max_bytes
+        self.tables = (tables or Tables()).create
         self.is_busy = False
         self._state = JournalState.OPENING
         self._problem = ""
@@ -78,7 +83,7 @@ class Journal:
         self.letters_evicted = 0
         self.last_commit_s = 0.0
         self._post = post
-        self._store = Store(path, letters, max_bytes + MAX_WAL_BYTES)
+        self._store = Store(path, letters, max_bytes + MAX_WAL_BYTES, tables)
         self._reader = Reader(path, lambda: self._store.generation)
         self._retry_s = retry_s
         self._idle_s = idle_s
@@ -224,13 +229,24 @@ class Journal:
         if self.state is JournalState.FAILING:
             raise JournalError(self.problem)
         done: Future[int] = Future()
-        self._work.put(partial(self._change, change, done))
+        self._work.put(partial(self._do, partial(self._change, change), done))
         try:
             return done.result(_CHANGE_S)
         except TimeoutError:
             if done.cancel():
                 raise JournalError(f"{self.path}: it is busy writing") from None
             return done.result()
+
+    def submit(self, work: Callable[[sqlite3.Connection], Result]) -> "Future[Result]":
+        """Have the writer thread call ``work``, which changes tables of features in a transaction, with the connection.
+
+        The future can be cancelled until that begins. Raises `JournalError` if the journal fails or is stopped.
+        """
+        if self._stopping.is_set() or self.state is JournalState.FAILING:
+            raise JournalError(self.problem or f"{self.path}: it is closed")
+        done: Future[Result] = Future()
+        self._work.put(partial(self._do, partial(self._store.use, work), done))
+        return done
 
     def stop(self, within_s: float) -> bool:
         """Write the last batch, and close the file. Blocks for at most ``within_s``. False: a batch is not written."""
@@ -324,19 +340,23 @@ class Journal:
         self.commits += 1
         self.rows_written += len(batch.rows)
 
-    def _change(self, change: LetterChange, done: "Future[int]") -> bool:
+    def _do(self, work: Callable[[], Result], done: "Future[Result]") -> bool:
+        """Call ``work`` unless its caller has stopped waiting."""
         if done.set_running_or_notify_cancel():
             try:
-                changed = self._store.change_letters(change)
+                done.set_result(work())
             except Exception as exc:  # noqa: BLE001  # whatever it is, the caller waits for it
                 done.set_exception(exc)
-            else:
-                self._call(self._changed, change, self._store.totals.bytes)
-                done.set_result(changed)
-                if change.redrive_ms is not None and self._to_redrive is not None:
-                    self._to_redrive += change.numbers
-                    self._attempt(self._post_marked)
+            self.files_set_aside = self._store.generation
         return True
+
+    def _change(self, change: LetterChange) -> int:
+        changed = self._store.change_letters(change)
+        self._call(self._changed, change, self._store.totals.bytes)
+        if change.redrive_ms is not None and self._to_redrive is not None:
+            self._to_redrive += change.numbers
+            self._attempt(self._post_marked)
+        return changed
 
     def _tidy(self) -> None:
         try:

@@ -116,10 +116,16 @@ def _is_locked(path: Path) -> bool:
 
 def identity(path: Path | str) -> Identity:
     """The identity of the file at ``path``; `NOWHERE` if there is none. Raises OSError."""
+    return look(path)[0]
+
+
+def look(path: Path | str) -> tuple[Identity, int]:
+    """Return the identity and size of the file at ``path``; `NOWHERE` and 0 if there is none. Raises OSError."""
     try:
-        return _identity(os.stat(path))
+        found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return NOWHERE
+        return NOWHERE, 0
+    return _identity(found), found.st_size
 
 
 def _identity(found: os.stat_result) -> Identity:

@@ -1,9 +1,11 @@
 """The journal file's schema: its tables, and the check that a row is intact."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 from streamer.journal.entries import JournalError
@@ -45,6 +47,24 @@ JOURNAL = FileForm(
     is_whole=is_whole,
 )
 TABLES = tuple(JOURNAL.tables)
+"""The tables of entries."""
+
+
+class Tables(NamedTuple):
+    """Tables of features in the journal's file: name → the statement that creates the table.
+
+    ``on_opened`` is called with a file that was opened, before anything is written to it.
+    """
+
+    create: Mapping[str, str] = {}
+    on_opened: Callable[[Path, sqlite3.Connection], None] = lambda path, connection: None
+
+    @property
+    def form(self) -> FileForm:
+        """Return the form of a journal file with these tables."""
+        return replace(JOURNAL, tables={**JOURNAL.tables, **self.create}, added=frozenset(self.create))
+
+
 FACTS = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
 """The statements of the file's owner (`entries.Facts`). They are no entries: a salvaged file has none."""
 _LETTER_KEY = """SELECT key.name FROM pragma_index_list('letters') AS list, pragma_index_info(list.name) AS key

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import ClassVar
 
 BUSY_S = 5.0
 MAX_WAL_BYTES = 16 << 20
@@ -28,10 +27,8 @@ class FileError(Exception):
 
     ``is_link_good`` tells whether the connection to the file can be used further, as it can be on a full disk;
     ``is_newer`` that waiting does not help, because a newer version of this program has written the file; ``is_in_use`` that
-    another streamer has locked it. ``key`` is the one in the configuration that names the file.
+    another streamer has locked it.
     """
-
-    key: ClassVar[str]
 
     def __init__(self, text: str, is_link_good: bool = False, *, is_newer: bool = False, is_in_use: bool = False) -> None:
         super().__init__(text)

@@ -2,8 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 from streamer.journal import batches
@@ -12,7 +13,7 @@ from streamer.journal.check import check
 from streamer.journal.entries import Batch, JournalError, Letter
 from streamer.journal.file import DatabaseFile
 from streamer.journal.letters import LetterChange
-from streamer.journal.schema import JOURNAL, TABLES
+from streamer.journal.schema import TABLES, Tables
 from streamer.journal.sqlite import BUSY_S, CorruptFileError, transaction
 
 _TOP = f"SELECT {batches.TOP}"
@@ -28,6 +29,8 @@ _SLICE_PAGES = 16
 _SPARE_PAGES = 256
 _BRIEFLY_MS = 50
 
+Result = TypeVar("Result")
+
 
 class Store:
     """One journal file. Methods raise `JournalError` if the file cannot be used now: call again later.
@@ -35,10 +38,10 @@ class Store:
     ``top`` is the highest number in the file, ``entries`` how many rows and segments it had when it was opened,
     ``generation`` counts the files that took the place of another. ``facts`` are those that held when it was opened.
     ``bounds`` apply from the next batch on; any thread may set others. Writing stops while the write-ahead log has more than
-    ``max_wal_bytes`` and another program reads it.
+    ``max_wal_bytes`` and another program reads it. ``tables`` are those of features.
     """
 
-    def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30) -> None:
+    def __init__(self, path: Path, bounds: LetterBounds, max_wal_bytes: int = 1 << 30, tables: Tables | None = None) -> None:
         self.top = self.entries = 0
         self._known_up_to = 0  # the highest number that this process has written or found; beyond that it is another's
         self._known_generation: int | None = None
@@ -48,7 +51,8 @@ class Store:
         self.bounds = bounds
         self._max_wal_bytes = max_wal_bytes
         self._is_tidy = False
-        self._file = DatabaseFile(path, JOURNAL, check, self._set_up)
+        self._tables = tables or Tables()
+        self._file = DatabaseFile(path, self._tables.form, check, self._set_up)
 
     @property
     def generation(self) -> int:
@@ -76,6 +80,7 @@ class Store:
     def open(self) -> None:
         """Open or create the file, and check every part of it."""
         self._file.open()
+        self._file.use(lambda connection: self._tables.on_opened(self._file.path, connection))
 
     def shift_below(self, number: int) -> None:
         """Renumber all entries in the file to below ``number``, in the same order, unless they are below already.
@@ -103,8 +108,6 @@ class Store:
         """Write a batch; it is on disk when this returns."""
 
         def write(connection: sqlite3.Connection) -> None:
-            if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
-                raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
             # The statements replace rows and segments up to `top`, which a new connection reads anew, and any letter.
             if (batch.letters or self.top > self._known_up_to) and (
                 whose := batches.stranger(connection, batch, self._known_up_to)
@@ -119,11 +122,21 @@ class Store:
                 (self.top,) = connection.execute(_TOP).fetchone()
                 self._known_up_to = self.top
 
-        self._file.use(write)
-        self._is_tidy = False
+        self.use(write)
         for entries in (batch.rows, batch.segments, batch.letters):
             highest = max((entry[0] for entry in entries), default=0)
             self.top, self._known_up_to = max(self.top, highest), max(self._known_up_to, highest)
+
+    def use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Call ``work``, which changes the file in a transaction; that is on disk when this returns."""
+
+        def change(connection: sqlite3.Connection) -> Result:
+            if self._file.wal_bytes > self._max_wal_bytes and not _shrink_wal(connection):
+                raise JournalError(_WAL_FULL.format(self._file.path, self._file.wal_bytes), is_link_good=True)
+            return work(connection)
+
+        self._is_tidy = False
+        return self._file.use(change)
 
     def close(self) -> None:
         """Close the file."""

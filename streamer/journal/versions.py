@@ -108,19 +108,7 @@ def build(connection: sqlite3.Connection, form: FileForm) -> None:
     with transaction(connection):
         for statement in (*form.tables.values(), *form.indexes):
             connection.execute(statement)
-        _sign(connection, form)
-
-
-def migrated_copy(connection: sqlite3.Connection, form: FileForm) -> sqlite3.Connection:
-    """Return a migrated copy, in memory, of an earlier file, for programs that only read it. Raises as `prepare`."""
-    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    try:
-        connection.backup(copy)
-        _migrate(copy, form)
-    except BaseException:
-        copy.close()
-        raise
-    return copy
+        sign(connection, form)
 
 
 def rebuild(connection: sqlite3.Connection, tables: Mapping[str, str]) -> None:
@@ -147,13 +135,13 @@ def _migrate(connection: sqlite3.Connection, form: FileForm) -> int:
                 form.migrations[version](connection)
             for name in form.added:
                 connection.execute(form.tables[name].replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
-            _sign(connection, form)
+            sign(connection, form)
     except sqlite3.IntegrityError as exc:  # rows that an earlier program cannot have written
         raise CorruptFileError(str(exc)) from exc
     return first
 
 
-def _sign(connection: sqlite3.Connection, form: FileForm) -> None:
+def sign(connection: sqlite3.Connection, form: FileForm) -> None:
     """Write the format's version, and the program's. The caller has begun a transaction."""
     connection.execute(f"CREATE TABLE IF NOT EXISTS {_FORMAT} (written_by TEXT NOT NULL) STRICT")
     connection.execute(f"DELETE FROM {_FORMAT}")

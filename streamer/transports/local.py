@@ -55,7 +55,6 @@ class LocalTransport(ListeningTransport):
         self._open: dict[int, tuple[Parcel, Done]] = {}
         self._number = 0
         self._down_reason = ""
-        self._problem = ""
 
     @property
     def capacity(self) -> int:
@@ -92,12 +91,8 @@ class LocalTransport(ListeningTransport):
         self._down_reason = ""
         self.set_state(LinkState.UP)
 
-    def note(self, problem: str) -> None:
-        """Note why services cannot do everything that they should; empty: they can."""
-        self._problem = problem
-
     def report(self) -> Report:
-        return Report([problem for problem in (self._down_reason, self._problem) if problem])
+        return Report([self._down_reason] if self._down_reason else [])
 
     async def start(self) -> None:
         if not self._down_reason:

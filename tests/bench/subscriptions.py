@@ -24,7 +24,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import Figures, measure
-from tests.hosted import hosted, served
+from tests.hosted import HostOn, served
 
 SERVICE = {
     "local": ["veh1"],
@@ -55,13 +55,12 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
             "authority": "gateway",
             "endpoints": {"vehicle": {"transport": "memory", "authorities": ["veh1"]}},
             "routes": [],
-            "state": {"path": str(path)},
             "usubscription": SERVICE,
         }
     )
     core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))
-    service_host = hosted(config, core, Remembered(), SystemClock())
-    service_host.open()
+    service_host = HostOn(path, config, core, Remembered(), SystemClock())
+    service_host.start()
     serving = asyncio.create_task(service_host.run())
     begin_s = time.perf_counter()
     for start in range(0, len(pairs), _AT_ONCE):
@@ -79,9 +78,9 @@ async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, f
     service_host.close()
 
     local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))
-    again = hosted(config, local, Remembered(), SystemClock())
+    again = HostOn(path, config, local, Remembered(), SystemClock())
     begin_s = time.perf_counter()
-    again.open()
+    again.start()
     restored_s = time.perf_counter() - begin_s
     again.close()
     return asked_s, restored_s
@@ -94,9 +93,9 @@ def _subscribe(subscriber: UUri, topic: UUri) -> UMessage:
 
 
 def changes(path: Path) -> dict[str, Any]:
-    """The streamer's configuration: it forwards what is subscribed to in that state file, and nothing else."""
+    """The streamer's configuration: it forwards what is subscribed to in that file, and nothing else."""
     routes = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
-    return {"routes": routes, "state": {"path": str(path)}, "usubscription": SERVICE}
+    return {"routes": routes, "journal": {"path": str(path)}, "usubscription": SERVICE}
 
 
 def main() -> None:

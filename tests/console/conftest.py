@@ -25,7 +25,6 @@ def thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopologyThread]
     (folder / "token").write_text(TOKEN)
     changes: dict[str, Any] = {
         "journal": {"path": str(folder / "journal.db")},
-        "state": {"path": str(folder / "state.db")},
         "control": {"http_token_file": str(folder / "token")},
         "utwin": {},
         "shutdown": {"drain_s": 0},

@@ -148,7 +148,6 @@ async def main() -> None:
                 }
             },
             "journal": {"path": str(folder / "journal.db")},
-            "state": {"path": str(folder / "state.db")},
             "control": {"http_token_file": str(folder / "token")},
         }
         async with (

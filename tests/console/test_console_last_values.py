@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from streamer.features.host.state import StateFile
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.uri import UUri
@@ -18,7 +17,7 @@ from tests.console.browser import PHONE, Console, unharmed
 from tests.console.daemon import memory_daemon
 from tests.console.scene import SPEED_TEXT, TOKEN, publishes, rows
 from tests.e2e.topology import Topology
-from tests.hosted import TABLES
+from tests.hosted import StateOn
 from tests.independent.message import Plain
 from tests.process import StreamerProcess
 from tests.unit.tools.letters import HOUR_MS, NOW_MS
@@ -163,12 +162,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamerProcess]:
         statements.append(
             ("INSERT INTO utwin_messages (topic, message, at_ms) VALUES (?, ?, ?)", (str(topic), packed, at_ms))
         )
-    state = StateFile(folder / "state.db", TABLES)
+    state = StateOn(folder / "journal.db")
     state.open()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, state.write(statements)).result()
     state.close()
-    with memory_daemon(folder, state={"path": str(folder / "state.db")}, utwin={"max_topics": TOPICS}) as daemon:
+    with memory_daemon(folder, journal={"path": str(folder / "journal.db")}, utwin={"max_topics": TOPICS}) as daemon:
         yield daemon
 
 

@@ -266,7 +266,7 @@ async def test_a_subscriber_is_answered_while_the_disk_hangs(gateways: Gateways)
         assert isinstance(answer, Refused)
         assert HANGS in answer.text
         await gateways.until_not_ready(streamer, HANGS)
-        await until(lambda: "state_hangs" in streamer.log, "it is logged")
+        await until(lambda: "journal_failing" in streamer.log, "it is logged")
     await until(lambda: streamer.get("/readyz")[0] == 200, "it is ready again")
     assert await client.subscribe(topic) == SUBSCRIBED
 

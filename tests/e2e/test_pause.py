@@ -61,7 +61,6 @@ async def command(topology: Topology, *argv: str) -> tuple[int, str]:
 def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:
     return {
         "journal": {"path": str(directory / "journal.db")},
-        "state": {"path": str(directory / "state.db")},
         "shutdown": {"drain_s": 300},
     } | changes
 

@@ -301,7 +301,7 @@ async def probed(process: Process) -> tuple[int, dict[str, str]]:
 async def test_ports_and_files_of_the_streamer_that_runs_are_no_problem(tmp_path: Path) -> None:
     process, zenoh = Process(tmp_path), free_port()
     ports = ["metrics.listen", "endpoints.vehicle.options.listen[0]"]
-    files = ["journal.path", "state.path"]
+    files = ["journal.path"]
     broker_key = "endpoints.cloud.options.broker"
     good = dict.fromkeys([*ports, *files, "journal.max_bytes", broker_key], "ok")
     with any_broker() as server:

@@ -141,7 +141,7 @@ class KilledServices(ServicesDriver):
         crossings = self.chance.randint(1, 60) if self.chance.random() < 0.1 else None
         self.note(f"run {self.run_number} at +{self.now_ms - START_MS} ms, ends at crossing {crossings}")
         self.wants = {}
-        path = None if self.forgets else self.directory / "state.db"
+        path = None if self.forgets else self.directory / "journal.db"
         frames = self.process.begin(path, self.now_ms, crossings)
         for frame in frames:
             self.take(frame)

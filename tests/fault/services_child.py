@@ -13,6 +13,7 @@ import signal
 import sqlite3
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from streamer.config.models import Config
@@ -30,7 +31,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.constants import with_constants
 from tests.fault.services_model import LOCAL, OWN, PAGE
-from tests.hosted import hosted, served
+from tests.hosted import HostOn, served
 
 PROVIDER = "//dev1/A8000/2/0"
 BROADCAST = "doors"
@@ -114,15 +115,16 @@ class ServicesChild:
         self._countdown = KillCountdown(start["crossings"])
         sqlite3.connect = partial(_traced, self._countdown)  # type: ignore[assignment]  # counts statements, is one otherwise
         self._clock = FakeClock(start["now_ms"])
-        config = _config(start["path"])
+        config = _config()
         self._core = LocalTransport(TransportContext(LOCAL_ENDPOINT, OWN, now_ms=self._clock.wall_ms), served(config))
         self._router = RouterStub(self._countdown)
-        self._host = hosted(config, self._core, self._router, self._clock)
+        path = None if start["path"] is None else Path(start["path"])
+        self._host = HostOn(path, config, self._core, self._router, self._clock)
         self._left = b""
 
     async def run(self) -> None:
         tell(pid=os.getpid())
-        self._host.open()
+        self._host.start()
         await self._core.authenticate(UUri(OWN, 0, 0, 0))
         await self._core.register_listener(_EVERYTHING, _EVERYTHING, self._router)
         await self._core.start()
@@ -160,13 +162,12 @@ def _traced(countdown: KillCountdown, *arguments: Any, **options: Any) -> sqlite
     return connection
 
 
-def _config(path: str | None) -> Config:
+def _config() -> Config:
     return FILE.model_validate(
         {
             "authority": OWN,
             "endpoints": {"network": {"transport": "memory", "authorities": ["*"]}},
             "routes": [],
-            "state": {"path": path},
             "usubscription": with_constants(
                 UsubscriptionConfig,
                 local=sorted(LOCAL),

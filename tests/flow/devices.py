@@ -15,7 +15,6 @@ from typing import Any
 from streamer.config.services import UsubscriptionConfig
 from streamer.delivery.router import Router
 from streamer.features.every import FILE, built
-from streamer.features.host.host import ServiceHost
 from streamer.features.record import additions_of
 from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LocalTransport
@@ -25,7 +24,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.constants import with_constants
 from tests.flow.uentities import Client, RemoteService
-from tests.hosted import served
+from tests.hosted import HostOn, served
 from tests.transport_events import StateEvents
 
 _runs = itertools.count()
@@ -111,7 +110,6 @@ class Device:
                 "far": {"transport": "memory", "authorities": ["*"]},
             },
             "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
-            "state": {"path": str(devices.folder / f"{self.authority}.db")},
             "usubscription": with_constants(
                 UsubscriptionConfig, **{"local": [f"dev{number}"], "subscribe": PEERS} | usubscription
             ),
@@ -130,7 +128,8 @@ class Device:
         self.router = Router(
             self.config, transports, devices.clock, lambda: 0.5, lambda after_s, call: None, additions=additions_of(features)
         )
-        self.service_host = ServiceHost(self.config, local, self.router, devices.clock, self.features)
+        path = devices.folder / f"{self.authority}.db"
+        self.service_host = HostOn(path, self.config, local, self.router, devices.clock, self.features)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _context(self, devices: Devices, name: str) -> TransportContext:
@@ -142,7 +141,7 @@ class Device:
         )
 
     async def start(self) -> None:
-        self.service_host.open()
+        self.service_host.start()
         await self.router.start()
         self._tasks = [asyncio.create_task(work) for work in (self.service_host.run(), self.router.listening.run())]
 

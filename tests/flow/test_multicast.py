@@ -7,7 +7,6 @@ import pytest
 
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.features.host.access import Access
-from streamer.features.host.state import StateFile
 from streamer.features.multicast.service import MulticastReceivers, Registration
 from streamer.routing.decide import decide
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
@@ -15,6 +14,7 @@ from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.clock import START_MS
 from tests.flow.harness import RouterHarness, configuration
+from tests.hosted import StateOn
 
 EVERYBODY = Access("gateway", frozenset({"veh1", "phone1", "cloud"}))
 NEWS = "//cloud/C0/1/0/news"
@@ -53,7 +53,7 @@ def networked_router(**changes: Any) -> RouterHarness:
 
 async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) -> MulticastReceivers:
     """The service on this router, with these uEntities registered for these ids."""
-    state = StateFile(None, MulticastReceivers.TABLES)
+    state = StateOn(None, MulticastReceivers.TABLES)
     state.open()
     made = MulticastReceivers(state, harness.router, harness.config.catalogue, EVERYBODY, 64)
     for receiver, pattern in registrations:

@@ -16,8 +16,8 @@ import yaml
 
 from streamer.clock import SystemClock
 from streamer.config.models import Config
+from streamer.features.host.earlier_state import write_back
 from streamer.features.host.host import ServiceHost
-from streamer.features.host.state import StateFile
 from streamer.features.record import one_of
 from streamer.features.traces.compact import compact_spool
 from streamer.features.traces.layout import Folders
@@ -35,7 +35,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.journaled_run import DOWN, JournaledRun, journaled_run
 from tests.flow.letters import stored
-from tests.hosted import TABLES, hosted, served
+from tests.hosted import TABLES, HostOn, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.upgrade.fixtures import Released, released
 from tests.waiting import until
@@ -125,11 +125,11 @@ async def test_dead_letters_are_listed_shown_and_redriven(files: Released, capsy
 # the state file
 
 
-def services(files: Released) -> tuple[ServiceHost, FakeRouter]:
+def services(files: Released) -> tuple[HostOn, FakeRouter]:
     config = Config.model_validate(files.configuration(ENDPOINTS))
     router = FakeRouter()
     local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
-    return hosted(config, local, router, SystemClock()), router
+    return HostOn(files.journal, config, local, router, SystemClock()), router
 
 
 def check_services(host: ServiceHost, router: FakeRouter) -> None:
@@ -144,17 +144,18 @@ def check_services(host: ServiceHost, router: FakeRouter) -> None:
 
 async def test_subscriptions_rules_and_registrations_are_there(files: Released, caplog: pytest.LogCaptureFixture) -> None:
     host, router = services(files)
-    host.open()
+    host.start()
     check_services(host, router)
     rule = PauseRule.parse("//backend/10/1/9001")
     await host.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (str(rule.source),))])
     host.close()
     assert damage.set_aside(files.state) == []
     assert [r.getMessage() for r in caplog.records if "file_" in r.message] == [
-        f"file_migrated file={files.state} from_format=0 to_format=1"
+        f"file_migrated file={files.journal} from_format=1 to_format=1",
+        f"file_migrated file={files.state} from_format=0 to_format=1",
     ]
     host, router = services(files)  # it is as our own files are
-    host.open()
+    host.start()
     assert router.pause_rules.rules == (RULE, rule)
     host.close()
 
@@ -175,37 +176,64 @@ def test_explain_reads_them_before_any_daemon_has(files: Released, capsys: pytes
 _OPENS = """
 import os, sys
 from pathlib import Path
-from streamer.journal import versions
 from streamer.features.every import FEATURES
-from streamer.features.host.host import tables
-from streamer.features.host.state import StateFile
-versions._sign = lambda *anything: os._exit(9)
-StateFile(Path(sys.argv[1]), tables(FEATURES)).open()
+from streamer.features.host import earlier_state
+from streamer.features.host.host import journal_tables
+from streamer.journal.batches import LetterBounds
+from streamer.journal.store import Store
+setattr(earlier_state, sys.argv[2], lambda *anything: os._exit(9))
+Store(Path(sys.argv[1]), LetterBounds(1, 1, 1, 1), tables=journal_tables(FEATURES)).open()
 """
 
 
-def test_a_kill_in_the_middle_of_the_migration_changes_nothing(files: Released) -> None:
-    killed = subprocess.run([sys.executable, "-c", _OPENS, str(files.state)], env=os.environ.copy(), check=False)
-    assert killed.returncode == 9
-    with closing(sqlite3.connect(files.state)) as connection:  # as the released version sees it
+@pytest.mark.parametrize("before", ["_copy", "sign"], ids=["before the copy", "after the copy"])
+def test_a_kill_while_the_state_file_is_taken_over_loses_nothing(files: Released, before: str) -> None:
+    command = [sys.executable, "-c", _OPENS, str(files.journal), before]
+    assert subprocess.run(command, env=os.environ.copy(), check=False).returncode == 9
+    with closing(sqlite3.connect(files.state)) as connection:  # an earlier version would use it
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        assert connection.execute("PRAGMA application_id").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM multicast_receivers").fetchone() == (1,)
     host, router = services(files)
-    host.open()
+    host.start()
     check_services(host, router)
     host.close()
 
 
-def test_a_file_of_the_released_version_that_never_had_a_service_gets_its_tables(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    with closing(sqlite3.connect(path)) as connection:  # killed before its tables were made
-        connection.execute("PRAGMA user_version = 1")
-    state = StateFile(path, TABLES)
-    state.open()
-    assert state.read("SELECT * FROM usubscription_remotes", lambda row: row) == []
-    state.close()
-    assert damage.set_aside(path) == []
+async def test_the_version_before_gets_everything_back_and_this_one_takes_it_over_again(files: Released) -> None:
+    host, _ = services(files)
+    host.start()
+    added, gone = PauseRule.parse("//backend/10/1/9001"), PauseRule.parse("//backend/10/1/9002")
+    sql = "INSERT INTO dispatch_stops (source, sink) VALUES (?, '')"
+    await host.state.write([(sql, (str(added.source),))])
+    host.close()
+    assert formats(files.state) == 2  # the version before refuses it
+    write_back(files.journal, TABLES)
+    assert formats(files.state) == 1
+    with closing(sqlite3.connect(files.state)) as connection:
+        assert connection.execute("SELECT source FROM dispatch_stops").fetchall()[1:] == [(str(added.source),)]
+        connection.execute(sql, (str(gone.source),))  # as the version before does
+        connection.commit()
+    host, router = services(files)
+    host.start()
+    assert router.pause_rules.rules == (RULE, added, gone)
+    host.close()
+
+
+def formats(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(found)
+
+
+async def test_an_emptied_state_file_takes_nothing_away(files: Released) -> None:
+    host, _ = services(files)
+    host.start()
+    host.close()
+    files.state.write_bytes(b"")
+    host, router = services(files)
+    host.start()
+    check_services(host, router)
+    host.close()
 
 
 def test_a_damaged_file_of_the_released_version_keeps_what_can_be_read(files: Released) -> None:
@@ -216,7 +244,7 @@ def test_a_damaged_file_of_the_released_version_keeps_what_can_be_read(files: Re
     content[(page - 1) * 4096 : page * 4096] = bytes(4096)
     files.state.write_bytes(content)
     host, router = services(files)
-    host.open()
+    host.start()
     assert router.interest == {TOPIC: {"backend": 250}, DOOR: {"backend": 0}}
     assert router.pause_rules.rules == (RULE,)
     host.close()

@@ -408,12 +408,12 @@ async def test_a_state_file_that_can_be_opened_only_later_displaces_no_present_v
     await utwin_of(device.service_host.features).save()
     await device.stop()
 
-    def unmounted(file: StateFile) -> None:
+    def unmounted(file: StateFile, *arguments: object) -> None:
         raise StateError("not mounted yet")
 
     monkeypatch.setattr("streamer.features.host.host._RETRY_S", 0.01)
     with monkeypatch.context() as patched:
-        patched.setattr(StateFile, "open", unmounted)
+        patched.setattr(StateFile, "read", unmounted)
         device = await devices.device(1, **device.options)
         for topic in (TOPICS[3], TOPICS[0]):
             await app.publish(topic, b"new")
@@ -460,7 +460,8 @@ async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices,
     twin, gate = utwin_of(device.service_host.features), threading.Event()
     assert twin is not None
     await app.publish(SPEED, b"1")
-    device.service_host.state._thread.submit(gate.wait)  # the file is busy
+    assert device.service_host.state._journal is not None
+    device.service_host.state._journal.submit(lambda connection: gate.wait())  # the file is busy
     saving = asyncio.create_task(twin.save())
     await asyncio.sleep(0)
     saving.cancel()

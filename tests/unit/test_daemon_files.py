@@ -1,4 +1,4 @@
-"""A daemon whose journal or state file cannot be used when it starts says so, and goes on once it can."""
+"""A daemon whose journal cannot be used when it starts says so, and goes on once it can."""
 
 import json
 from pathlib import Path
@@ -23,14 +23,15 @@ def use(process: Process, section: str) -> Path:
     return place
 
 
-async def test_readiness_says_why_the_state_file_cannot_be_used(process: Process) -> None:
-    place = use(process, "state: {path: PLACE/state.db}")
+async def test_readiness_says_why_the_services_cannot_work(process: Process) -> None:
+    place = use(process, "journal: {path: PLACE/journal.db}")
     async with running(process):
         await process.ready()
         (since,) = (each["since"] for each in json.loads(process.body("/readyz"))["endpoints"] if each["name"] == "core")
         reasons = [
             f"endpoint core (core) is not connected since {since}",
-            f"endpoint core (core): state file: {place / 'state.db.lock'}: Not a directory",
+            f"endpoint core (core): state file: {place / 'journal.db.lock'}: Not a directory",
+            f"journal: {place / 'journal.db.lock'}: Not a directory",
         ]
         await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == reasons)
         assert json.loads(process.body("/api/v1"))["reasons"] == reasons
@@ -53,6 +54,7 @@ async def test_log_tells_an_opened_journal_from_one_that_is_in_use(process: Proc
         assert [name for name in names if name != "journal_failing"] == [
             "journal_unavailable",
             "journal_opened",
+            "state_open",
             "journal_available",
         ]
 

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,13 +12,11 @@ from tests.preloaded import command
 from tests.unit.features.api.daemon import running
 
 
-@pytest.mark.parametrize("section", ["journal", "state"])
-async def test_a_second_streamer_does_not_start_and_the_first_one_goes_on(tmp_path: Path, section: str) -> None:
-    path = tmp_path / f"{section}.db"
-    files: dict[str, Any] = {"journal": None} | {section: {"path": str(path)}}
+async def test_a_second_streamer_does_not_start_and_the_first_one_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
-    async with running(tmp_path, **files, control={"http_token_file": str(token)}) as first:
+    async with running(tmp_path, journal={"path": str(path)}, control={"http_token_file": str(token)}) as first:
         config = tmp_path / "second.yaml"
         config.write_text(yaml.safe_dump(first.raw | {"metrics": {"listen": f"127.0.0.1:{free_port()}"}}))
         there = set(os.listdir(tmp_path))
@@ -28,7 +25,7 @@ async def test_a_second_streamer_does_not_start_and_the_first_one_goes_on(tmp_pa
         lines = [json.loads(line) for line in ended.stderr.splitlines()]
         (problem,) = [line["problem"] for line in lines if line["event"] == "not_started"]
         assert problem == (
-            f"{config}: {section}.path: {path}: another streamer uses it: stop that one, or name another file here"
+            f"{config}: journal.path: {path}: another streamer uses it: stop that one, or name another file here"
         )
         assert not {line["event"] for line in lines} & {"endpoint_state", "journal_failing"}
         assert set(os.listdir(tmp_path)) == there
@@ -40,7 +37,10 @@ async def test_what_else_is_wrong_with_the_journal_does_not_end_the_start(tmp_pa
     journal = tmp_path / "journal.db"
     async with running(tmp_path, journal={"path": str(journal)}) as served:
         answer = await served.ask("/readyz", headers={})
-        assert (answer.status, answer.json["reasons"]) == (503, [f"journal: {journal}.lock: Is a directory"])
+        assert answer.status == 503
+        assert answer.json["reasons"][1:] == [
+            f"{what}: {journal}.lock: Is a directory" for what in ("endpoint core (core): state file", "journal")
+        ]
 
 
 async def test_a_start_that_fails_holds_the_journal_no_longer(tmp_path: Path) -> None:

@@ -191,7 +191,6 @@ def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
         ({}, ("\nmetrics:", "\nmetrics: null #"), "metrics.listen: expected 0.0.0.0:9464"),
         ({}, ("\nmetrics:", "\nmetrics: 9464 #"), "metrics.listen: expected 0.0.0.0:9464"),
         ({}, ("\njournal:", "\njournal: #"), "journal.path: expected a file below /var/lib/streamer"),
-        ({}, ("\njournal:", "\nstate: {path: /data/state.db}\njournal:"), "state.path: expected a path below"),
         ({}, ("\njournal:", "\ntrace: {path: traces}\njournal:"), "trace.path: expected a path below"),
         ({}, ("\njournal:", "\nlog: {audit: /var/log/audit.log}\njournal:"), "log.audit: expected a path below"),
         ({"terminationGracePeriodSeconds": 30}, ("", ""), "expected at least shutdown.drain_s and 15 more: 35"),

@@ -126,6 +126,9 @@ class Gateway:
         self.daemon.signal(number)
         await self.daemon.ended(60)
         self.check()
+        if version == OLD:
+            write = [sys.executable, "-m", "streamer.features.host.earlier_state", str(self._directory / "journal.db")]
+            await asyncio.to_thread(subprocess.run, write, check=True)
         self.version, self.daemon = version, self._daemon(version)
         await self.start()
         return time.monotonic() - began_s

@@ -35,7 +35,7 @@ def _check(arguments: argparse.Namespace) -> int:
         return 0
     from streamer.features.check.probe import probe  # noqa: PLC0415  # other commands do without
 
-    return probe(arguments.config, config, arguments.features)
+    return probe(arguments.config, config)
 
 
 def _hints(config: Config) -> list[str]:
@@ -56,6 +56,6 @@ def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.probe:
         from streamer.features.check.probe import probed  # noqa: PLC0415  # other commands do without
 
-        document["probes"], status = probed(arguments.config, config, arguments.features)
+        document["probes"], status = probed(arguments.config, config)
     document_out(document)
     return status

@@ -12,14 +12,10 @@ from streamer.config.models import Config
 from streamer.config.secrets import dotted, is_secret_file
 from streamer.config.tls import server_context
 from streamer.config.token import read_token
-from streamer.features.host.host import state_path, tables
-from streamer.features.host.state import form_of
-from streamer.features.record import Kinds
 from streamer.files import open_to_read
 from streamer.journal.file import problem_of
 from streamer.journal.lock import is_in_use
 from streamer.journal.schema import JOURNAL
-from streamer.journal.sqlite import FileForm
 from streamer.transports.certificates import expiry_probe
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, cannot_tell, checked, ok, problem
 
@@ -58,16 +54,13 @@ def _readable(path: Path, is_secret: bool) -> Answer:
     return ok(f"{shown}, and can be read")
 
 
-def stores(config: Config, kinds: Kinds, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
+def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterator[Probe]:
     """Yield a probe for every file and folder that the streamer writes, and for the disk space that they may need.
 
     ``used``: the files that the streamer of this configuration uses now; None: it cannot be queried.
     """
-    journal, state = config.journal, state_path(config)
-    if journal is not None:
-        yield blocking("journal.path", partial(_database, journal.path, JOURNAL, used))
-    if state is not None:
-        yield blocking("state.path", partial(_database, state, form_of(tables(kinds)), used))
+    if config.journal is not None:
+        yield blocking("journal.path", partial(_database, config.journal.path, used))
     if config.trace is not None:
         yield blocking("trace.path", partial(_folder, config.trace.path, None))
     if config.log.audit is not None:
@@ -81,7 +74,7 @@ def stores(config: Config, kinds: Kinds, used: frozenset[str] | None = frozenset
         yield blocking(", ".join(key for key, _, _ in needs), partial(_room, needs))
 
 
-def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer:
+def _database(path: Path, used: frozenset[str] | None) -> Answer:
     """Check a database and its folder, where SQLite creates more files. The streamer creates the last folder itself."""
     folder = _folder(path.parent, 1)
     if not path.exists() or folder.verdict is not Verdict.OK:
@@ -97,7 +90,7 @@ def _database(path: Path, form: FileForm, used: frozenset[str] | None) -> Answer
         if str(path) in used:
             return ok(f"{path} is in use by the running streamer")
         return problem(f"{path}: a streamer uses it that does not answer at metrics.listen; each needs a file of its own")
-    wrong = problem_of(path, form)
+    wrong = problem_of(path, JOURNAL)
     return problem(wrong) if wrong else answer
 
 

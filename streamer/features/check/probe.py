@@ -13,9 +13,7 @@ from typing import Any, TypeAlias
 
 from streamer.config.metrics import MetricsConfig
 from streamer.config.models import Config
-from streamer.config.stores import JournalConfig
 from streamer.features.check import machine
-from streamer.features.record import Kinds
 from streamer.files import in_thread
 from streamer.tools.running import NotAskedError, ask, configured
 from streamer.tools.text import lines_out
@@ -34,9 +32,9 @@ Running: TypeAlias = Mapping[str, Any]
 """The page with the state of the streamer that answers at ``metrics.listen``, and its configuration as ``config``."""
 
 
-def probe(path: Path, config: Config, kinds: Kinds) -> int:
+def probe(path: Path, config: Config) -> int:
     """Run all probes, print a line for each, and return the exit status: 1 if there is a problem."""
-    answers = asyncio.run(answers_for(path, config, kinds))
+    answers = asyncio.run(answers_for(path, config))
     lines_out(f"{answer.verdict.value:<{_LONGEST}}  {key}: {answer.text}" for key, answer in answers)
     count = Counter(answer.verdict for _, answer in answers)
     counted = ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict)
@@ -44,17 +42,17 @@ def probe(path: Path, config: Config, kinds: Kinds) -> int:
     return 1 if count[Verdict.PROBLEM] else 0
 
 
-def probed(path: Path, config: Config, kinds: Kinds) -> tuple[list[dict[str, str]], int]:
+def probed(path: Path, config: Config) -> tuple[list[dict[str, str]], int]:
     """Run all probes. Return each key with its verdict and text, and the exit status as `probe` does."""
-    answers = asyncio.run(answers_for(path, config, kinds))
+    answers = asyncio.run(answers_for(path, config))
     shown = [{"key": key, "verdict": answer.verdict.value, "text": answer.text} for key, answer in answers]
     return shown, 1 if any(answer.verdict is Verdict.PROBLEM for _, answer in answers) else 0
 
 
-async def answers_for(path: Path, config: Config, kinds: Kinds) -> list[tuple[str, Answer]]:
+async def answers_for(path: Path, config: Config) -> list[tuple[str, Answer]]:
     """Return every probe's key and answer, in the order of the file."""
     running = await _running(path, config)
-    probes = list(_probes(config, kinds, running))
+    probes = list(_probes(config, running))
     for brought in await asyncio.gather(*(_of_endpoint(config, name, running) for name in config.endpoints)):
         probes += brought
     return list(zip((each.key for each in probes), await run_all(probes), strict=True))
@@ -78,14 +76,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _probes(config: Config, kinds: Kinds, running: Running | None) -> Iterator[Probe]:
+def _probes(config: Config, running: Running | None) -> Iterator[Probe]:
     if config.metrics is not None:
         yield blocking("metrics.listen", partial(_metrics, config.metrics, config.authority, running))
     own = _own(config, running)
     yield from machine.files(config)
     for _, section in config.feature_sections():
         yield from section.probes(config, own)
-    yield from machine.stores(config, kinds, None if config.metrics is None else _files_in_use(own))
+    yield from machine.stores(config, None if config.metrics is None else _files_in_use(own))
 
 
 def _own(config: Config, running: Running | None) -> Running | None:
@@ -94,14 +92,9 @@ def _own(config: Config, running: Running | None) -> Running | None:
 
 
 def _files_in_use(running: Running | None) -> frozenset[str]:
-    """Return the journal and the state file of a running streamer, by path."""
-    if running is None:
-        return frozenset()
-    files = {running["config"]["state"]["path"]}
-    if running["config"]["journal"] is not None:
-        journal = JournalConfig(path=running["config"]["journal"]["path"])
-        files |= {str(journal.path), str(journal.default_state)}
-    return frozenset(map(str, files))
+    """Return the journal of a running streamer, by path."""
+    journal = None if running is None else running["config"]["journal"]
+    return frozenset() if journal is None else frozenset({str(journal["path"])})
 
 
 def _metrics(metrics: MetricsConfig, authority: str, running: Running | None) -> Answer:

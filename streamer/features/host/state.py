@@ -1,43 +1,34 @@
-"""The state file: what the services keep across restarts, in a small SQLite file beside the journal.
+"""The services' tables in the journal's file, which the journal's thread writes.
 
 A change is on disk when `StateFile.write` returns, so an answer that is sent afterwards stays true; in a pair, it is on the
-other one's disk, too (`streamer.features.pair.state`). What happens to a damaged file is in `streamer.journal.damage`.
+other one's disk, too (`streamer.features.pair.state`). Without a journal, the tables are in memory.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 import sqlite3
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from streamer.features.host import earlier_state
 from streamer.journal import damage
-from streamer.journal.file import DatabaseFile
-from streamer.journal.sqlite import (
-    CorruptFileError,
-    FileError,
-    FileForm,
-    check_structure,
-    connect,
-    connect_to_look,
-    faults_of,
-    transaction,
-)
-from streamer.journal.versions import Age, age_of, build, migrated_copy, rebuild
+from streamer.journal.entries import JournalError
+from streamer.journal.journal import Journal
+from streamer.journal.sqlite import CorruptFileError, FileError, connect, faults_of, transaction
 
 Statement = tuple[str, Sequence[Any]]
 """SQL with its parameters."""
 
 Row = tuple[Any, ...]
 Entry = TypeVar("Entry")
-Result = TypeVar("Result")
 
 _CHANGES = ("INSERT ", "DELETE ", "UPDATE ")
 _LINEAGE = "CREATE TABLE IF NOT EXISTS lineage (name TEXT PRIMARY KEY) STRICT"
@@ -51,38 +42,17 @@ _KEYS = {
 """The columns that identify a row of a table whose numbers differ from file to file."""
 _KEPT_FROM = 1 << 40
 """The number of the first row that is kept beside those of another file, which go on counting below."""
-_ADDED = frozenset({"usubscription_versions", "dispatch_stop_ends", "utwin_messages"})
+_LOOK_S = 0.5
 
 logger = logging.getLogger("ustreamer.state")
 
 
 class StateError(FileError):
-    """The state file cannot be used now; the text names the file and the reason."""
+    """The tables cannot be used now; the text names the file and the reason, ``consequence`` what becomes of the change."""
 
-    key = "state.path"
-    consequence = "nothing has changed"
-
-
-class UnansweredError(StateError):
-    """The disk has not answered in time; ``consequence`` is what becomes of the change."""
-
-    def __init__(self, text: str, consequence: str) -> None:
-        super().__init__(f"{text}: {consequence}")
+    def __init__(self, text: str, consequence: str = "nothing has changed", **marks: bool) -> None:
+        super().__init__(text, **marks)
         self.consequence = consequence
-
-
-def form_of(tables: Mapping[str, str]) -> FileForm:
-    """Return the form of a state file with these tables: name → the statement that creates it."""
-    return FileForm(
-        application_id=0x75537373,  # "uSss"
-        version=1,
-        tables=tables,
-        added=_ADDED & tables.keys(),
-        error=StateError,
-        is_whole=None,  # a row that does not make sense is left out when it is read
-        # 0.1 made each table when a service first needed it, not STRICT, and one without rowids
-        migrations={0: lambda connection: rebuild(connection, tables)},
-    )
 
 
 class Mirror(Protocol):
@@ -93,21 +63,31 @@ class Mirror(Protocol):
 
 
 class Rows:
-    """All rows of a file as they are when this is made, however long they are read. Its owner closes it.
+    """All rows of the tables as they are when this is made, however long they are read. Its owner closes it.
 
+    They are in memory: a transaction that reads the file for so long would keep the writer from emptying its log.
     ``lineage``: the names of the files whose rows are in there.
     """
 
-    def __init__(self, path: Path, tables: Mapping[str, str], lineage: Sequence[str] = ()) -> None:
+    def __init__(self, source: sqlite3.Connection, tables: Mapping[str, str], lineage: Sequence[str]) -> None:
         """``tables``: name → the statement that creates the table. Raises sqlite3.Error."""
         self.lineage = lineage
-        self._path = path
-        self._inserts = deque(_inserts(tables))
-        self._connection = connect(path, read_only=True)
-        self._connection.execute("BEGIN")
-        self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # begins to read
-        self._sql = ""
-        self._rows: Iterator[Row] = iter(())
+        name = f"file:rows-{secrets.token_hex(8)}?mode=memory&cache=shared"
+        self._connection = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
+        source.execute("ATTACH ? AS copied", (name,))
+        try:
+            for table in tables:
+                source.execute(f"CREATE TABLE copied.{table} AS SELECT * FROM main.{table} ORDER BY rowid")
+        finally:
+            source.execute("DETACH copied")
+        self._statements = self._inserts(tables)
+
+    def _inserts(self, tables: Iterable[str]) -> Iterator[Statement]:
+        for table in tables:
+            rows = self._connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+            listed, marks = ", ".join(column[0] for column in rows.description), ", ".join("?" * len(rows.description))
+            for row in rows:
+                yield f"INSERT INTO {table} ({listed}) VALUES ({marks})", row
 
     def take(self, most: int, most_bytes: int) -> list[Statement]:
         """Return the statements that insert the next rows, which fill at most this and one more; none at the end.
@@ -116,17 +96,10 @@ class Rows:
         """
         found: list[Statement] = []
         size = 0
-        with _faults(self._path):
-            while len(found) < most and size < most_bytes:
-                row = next(self._rows, None)
-                if row is not None:
-                    found.append((self._sql, row))
-                    size += sum(len(value) for value in row if isinstance(value, str | bytes))
-                elif self._inserts:
-                    select, self._sql = self._inserts.popleft()
-                    self._rows = self._connection.execute(select)
-                else:
-                    break
+        with _faults(None):
+            while len(found) < most and size < most_bytes and (statement := next(self._statements, None)) is not None:
+                found.append(statement)
+                size += sum(len(value) for value in statement[1] if isinstance(value, str | bytes))
         return found
 
     def close(self) -> None:
@@ -135,53 +108,30 @@ class Rows:
 
 
 class StateFile:
-    """The tables of all services in ``path``; None keeps them in memory. ``mirror`` has a copy elsewhere."""
+    """The tables of all services in the file of ``journal``; None keeps them in memory. ``mirror`` has a copy elsewhere."""
 
-    def __init__(self, path: Path | None, tables: Mapping[str, str], mirror: Mirror | None = None) -> None:
-        self.path = path
+    def __init__(self, journal: Journal | None, tables: Mapping[str, str], mirror: Mirror | None = None) -> None:
+        self.path = None if journal is None else journal.path
+        self._journal = journal
         self._mirror = mirror
-        self._form = form_of(tables)
-        self._file = None if path is None else DatabaseFile(path, self._form, check_structure)
-        self._connection: sqlite3.Connection | None = None  # in memory, or only to read
-        self._is_open = False
-        self._thread = ThreadPoolExecutor(1, "state")
-
-    def open(self) -> None:
-        """Open or create the file, unless it is open. Raises `StateError`.
-
-        Opening does not write to an undamaged file, so it works on a full disk.
-        """
-        if self._is_open:
-            return
-        if self._file is not None:
-            self._file.open()
-        else:
+        self._tables = tables
+        self._connection: sqlite3.Connection | None = None  # in memory
+        if journal is None:
             self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            build(self._connection, self._form)
-        self._is_open = True
+            for statement in tables.values():
+                self._connection.execute(statement)
 
-    def open_to_read(self) -> bool:
-        """Open the file without changing it, also while a daemon uses it; False if there is none. Raises `StateError`."""
-        if self.path is None or not self.path.exists():
-            return False
-        try:
-            with self._faults():
-                self._connection = connect_to_look(self.path)
-                age = age_of(self._connection, self.path, self._form)
-                if age is Age.EARLIER:
-                    with contextlib.closing(self._connection) as earlier:
-                        self._connection = migrated_copy(earlier, self._form)
-        except StateError:
-            self._disconnect()
-            raise
-        if age is Age.EMPTY:
-            self._disconnect()
-        return age is not Age.EMPTY
+    def open_to_read(self, path: Path) -> None:
+        """Read the rows of a journal's file, which a daemon may use, into memory; change nothing. Raises `StateError`."""
+        assert self._connection is not None, "a journal is in use"
+        self.path = path
+        with _faults(path):
+            earlier_state.read(path, self._connection, self._tables)
 
     @property
     def hangs(self) -> str:
         """Return that the disk hangs, as a text; empty if it does not."""
-        return "" if self._file is None else self._file.hangs
+        return "" if self._journal is None else self._journal.hangs
 
     def read(self, sql: str, entry_of: Callable[[Row], Entry]) -> list[Entry]:
         """Return the rows of a query, each as ``entry_of`` converts it. Blocks: for the start only. Raises `StateError`.
@@ -190,13 +140,21 @@ class StateFile:
         logged and left out.
         """
         found = []
-        for row in self._use(lambda connection: connection.execute(sql).fetchall()):
+        for row in self._select(sql):
             try:
                 found.append(entry_of(row))
             except (ValueError, TypeError, RecursionError, DecodeError) as exc:  # the third: of JSON
                 shown = tuple(f"{len(each)} bytes" if isinstance(each, bytes) else each for each in row[:3])  # no payloads
                 logger.error("state_row_unreadable file=%s row=%r error=%s", self.path, shown, exc)
         return found
+
+    def _select(self, sql: str) -> list[Row]:
+        with _faults(self.path):
+            if self._connection is not None:
+                return self._connection.execute(sql).fetchall()
+            assert self.path is not None
+            with contextlib.closing(connect(self.path, read_only=True)) as connection:
+                return connection.execute(sql).fetchall()
 
     async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
         """Execute all statements in one transaction, which is on disk when this returns, and in the copy.
@@ -205,35 +163,65 @@ class StateFile:
         """
         if not statements:
             return
-        loop = asyncio.get_running_loop()
-        work = partial(_write, statements)
-        if self._mirror is None:
-            await self._done(self._thread.submit(self._use, work), most_s)
+        if self._journal is None:
+            assert self._connection is not None
+            with _faults(None):
+                _write(statements, self._connection)
             return
+        loop, mirror = asyncio.get_running_loop(), self._mirror
         copied: asyncio.Future[str] = loop.create_future()
-        tell = partial(loop.call_soon_threadsafe, self._mirror.written, statements, partial(_set, copied))
-        await self._done(self._thread.submit(self._use_and_tell, work, tell), most_s)
-        if problem := await copied:
+
+        def write(connection: sqlite3.Connection) -> None:
+            _write(statements, connection)
+            if mirror is not None:
+                loop.call_soon_threadsafe(mirror.written, statements, partial(_set, copied))
+
+        await self._done(self._journal, write, most_s)
+        if mirror is not None and (problem := await copied):
             raise StateError(f"{self.path}: {problem}")
 
-    async def _done(self, written: Future[None], most_s: float | None) -> None:
-        """Wait until a transaction is on disk. Raises `StateError`."""
+    async def _done(self, journal: Journal, work: Callable[[sqlite3.Connection], None], most_s: float | None) -> None:
+        """Have a transaction written, and wait for that while the journal can be written. Raises `StateError`."""
+        loop = asyncio.get_running_loop()
+        until_s = math.inf if most_s is None else loop.time() + most_s
+        waiting: asyncio.Future[None] = loop.create_future()
         try:
-            async with asyncio.timeout(most_s):
-                await asyncio.wrap_future(written)
-        except TimeoutError:
-            what = StateError.consequence if written.cancelled() else "the change may be in effect after the next start"
-            raise UnansweredError(f"{self.path}: the disk has not answered within {most_s:g} s", what) from None
+            written = journal.submit(work)
+            waiting = asyncio.wrap_future(written)
+            while not waiting.done():
+                await asyncio.wait((waiting,), timeout=max(0.0, min(_LOOK_S, until_s - loop.time())))
+                if waiting.done():
+                    break
+                is_late = loop.time() >= until_s
+                problem = f"{self.path}: the disk has not answered within {most_s} s" if is_late else journal.problem
+                if problem and written.cancel():
+                    raise StateError(problem)
+                if is_late:
+                    raise StateError(problem, "the change may be in effect after the next start")
+            await waiting
+        except (JournalError, CorruptFileError) as exc:
+            raise StateError(str(exc)) from exc
+        finally:
+            waiting.cancel()
 
     def snapshot(self, begin: Callable[[Rows | FileError], None]) -> None:
         """Post all rows as they are between two transactions, in the order in which the mirror is told; or the failure."""
-        loop = asyncio.get_running_loop()
+        loop, journal = asyncio.get_running_loop(), self._journal
+        assert journal is not None, "a pair has a journal"
 
         def post(found: Rows | FileError) -> None:
             loop.call_soon_threadsafe(begin, found)
 
-        with contextlib.suppress(RuntimeError):  # it is closed: nobody will need them
-            self._thread.submit(self._snapshot, post)
+        def rows(connection: sqlite3.Connection) -> None:
+            try:
+                post(Rows(connection, self._tables, _lineage(connection)))
+            except (sqlite3.Error, OSError) as exc:
+                post(StateError(f"{journal.path}: {exc}"))
+
+        try:
+            journal.submit(rows)
+        except JournalError as exc:
+            post(exc)
 
     def store(
         self, statements: Sequence[Statement], lineage: Sequence[str] | None, done: Callable[[str, bool], None]
@@ -243,97 +231,56 @@ class StateFile:
         The snapshot replaces everything that is here, if its lineage has that of this file. Else rows of this file that are
         not in there are kept.
 
-        Opens the file first, unless it is open. ``done`` is posted the problem, empty once that is on disk, and whether rows
-        were kept.
+        ``done`` is posted the problem, empty once that is on disk, and whether rows were kept.
         """
-        loop = asyncio.get_running_loop()
+        loop, journal = asyncio.get_running_loop(), self._journal
+        assert journal is not None, "a pair has a journal"
 
-        def post(problem: str, has_kept: bool) -> None:
-            loop.call_soon_threadsafe(done, problem, has_kept)
-
-        with contextlib.suppress(RuntimeError):  # it is closed
-            self._thread.submit(self._store, statements, lineage, post)
-
-    def close(self) -> None:
-        """Close the file after the transaction that is being written; not if the disk hangs."""
-        if self.hangs:
-            logger.error("state_not_closed error=%s", self.hangs)
-            self._thread.shutdown(wait=False, cancel_futures=True)
-            return
-        self._thread.shutdown(wait=True)
-        self._disconnect()
-        if self._file is not None:
-            try:
-                self._file.close()
-            except StateError as exc:
-                logger.error("state_not_closed error=%s", exc)
-
-    def _use(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        if self._connection is None:
-            assert self._file is not None
-            return self._file.use(work)
-        with self._faults():
-            return work(self._connection)
-
-    def _use_and_tell(self, work: Callable[[sqlite3.Connection], None], tell: Callable[[], object]) -> None:
-        self._use(work)
-        tell()
-
-    def _snapshot(self, post: Callable[[Rows | FileError], object]) -> None:
-        path, tables = self.path, self._form.tables
-        assert path is not None, "a pair has a journal, and so a state file"
-        try:
-            post(self._use(lambda connection: Rows(path, tables, _lineage(connection))))
-        except StateError as exc:
-            post(exc)
-
-    def _store(
-        self, statements: Sequence[Statement], lineage: Sequence[str] | None, post: Callable[[str, bool], object]
-    ) -> None:
-        problem, has_kept = "", False
-        try:
+        def work(connection: sqlite3.Connection) -> bool:
             for sql, _ in statements:
                 if not sql.startswith(_CHANGES):
                     raise StateError(f"{self.path}: not a statement of this version: {sql.partition(' ')[0]}")
-            self.open()
-            if lineage is None:
-                self._use(partial(_write, statements))
-            else:
-                has_kept = self._use(partial(_replace, statements, tuple(self._form.tables), lineage))
-        except StateError as exc:
-            problem = str(exc)
-        except Exception as exc:  # of a statement of another version; whatever it is, the other one waits
-            logger.exception("state_not_stored file=%s", self.path)
-            problem = f"{self.path}: {type(exc).__name__}"
-        post(problem, has_kept)
+            if lineage is not None:
+                return _replace(statements, self._tables, lineage, connection)
+            _write(statements, connection)
+            return False
 
-    def _disconnect(self) -> None:
+        def post(problem: str, has_kept: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(done, problem, has_kept)
+
+        def stored(future: "Future[bool]") -> None:
+            exc = future.exception()
+            if exc is None:
+                post("", future.result())
+            elif isinstance(exc, FileError):
+                post(str(exc), False)
+            else:  # of a statement of another version; whatever it is, the other one waits
+                logger.error("state_not_stored file=%s error=%r", self.path, exc)
+                post(f"{self.path}: {type(exc).__name__}", False)
+
+        try:
+            journal.submit(work).add_done_callback(stored)
+        except JournalError as exc:
+            post(str(exc), False)
+
+    def close(self) -> None:
+        """Read no further. The journal closes its file."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _faults(self) -> contextlib.AbstractContextManager[None]:
-        """Convert errors of a file that is only read into `StateError`."""
-        return _faults(self.path or Path(":memory:"))
-
 
 @contextlib.contextmanager
-def _faults(path: Path) -> Iterator[None]:
+def _faults(path: Path | None) -> Iterator[None]:
+    path = path or Path(":memory:")
     try:
         with faults_of(path, StateError):
             yield
     except CorruptFileError as exc:
         raise StateError(damage.text_of(path, exc)) from exc
-
-
-def _inserts(tables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield for each table the query of its rows, and the statement that inserts one of them."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
-        for table, statement in tables.items():
-            empty.execute(statement)
-            columns = [column[1] for column in empty.execute(f"PRAGMA table_info({table})")]
-            listed, marks = ", ".join(columns), ", ".join("?" * len(columns))
-            yield f"SELECT {listed} FROM {table} ORDER BY rowid", f"INSERT INTO {table} ({listed}) VALUES ({marks})"
+    except JournalError as exc:
+        raise StateError(str(exc), is_newer=exc.is_newer, is_in_use=exc.is_in_use) from exc
 
 
 def _set(copied: "asyncio.Future[str]", problem: str) -> None:
@@ -366,7 +313,7 @@ def _names(connection: sqlite3.Connection) -> list[str]:
 
 
 def _replace(
-    statements: Sequence[Statement], tables: Sequence[str], lineage: Sequence[str], connection: sqlite3.Connection
+    statements: Sequence[Statement], tables: Iterable[str], lineage: Sequence[str], connection: sqlite3.Connection
 ) -> bool:
     """Replace all rows; return whether rows were kept that the file with this lineage may never have had."""
     with transaction(connection):

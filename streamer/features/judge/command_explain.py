@@ -108,7 +108,8 @@ def known_of(config: Config, kinds: Kinds) -> Known:
     level = logger.level
     logger.setLevel(logging.ERROR)  # suppresses the start's warnings about the file
     try:
-        service_host.look()
+        if config.journal is not None:
+            service_host.look(config.journal.path)
     except StateError as exc:
         if exc.is_newer:
             raise

@@ -1,4 +1,4 @@
-"""The record of the pair: the streamer works with a lease only, and its journal and state file are copied."""
+"""The record of the pair: the streamer works with a lease only, and its journal is copied."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,9 +46,9 @@ class PairFeature(Feature):
         if self.config.section(PairConfig) is None:
             return None
         from streamer.features.pair.mirror import MirroredJournal  # noqa: PLC0415  # other streamers do without
-        from streamer.features.pair.paired import Copy, Paired  # noqa: PLC0415
+        from streamer.features.pair.paired import Paired  # noqa: PLC0415
 
-        journal, copy = parts.make_journal(MirroredJournal), Copy(parts.make_journal(Journal), parts.make_state())
+        journal, copy = parts.make_journal(MirroredJournal), parts.make_journal(Journal)
         assert isinstance(journal, MirroredJournal)
         self.paired = Paired(self.config, self.clock, parts.transports, copy, journal, parts.end)
         return journal

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from streamer.clock import Clock
+from streamer.features.host.state import StateFile
 from streamer.features.pair import notes, wire
 from streamer.features.pair.disk import NO_CLAIM, Disk
 from streamer.features.pair.handing import Adoption, Offers
@@ -32,7 +33,7 @@ from streamer.features.pair.reports import BROKER, STALE_S, Lacking, Reports, no
 from streamer.features.pair.sealing import TAG_BYTES
 from streamer.features.pair.sending import LONGEST_PAUSE_S, Attempts
 from streamer.features.pair.shadows import Settled, Shadows
-from streamer.features.pair.state import MirroredFile, MirroredState, StateReplica
+from streamer.features.pair.state import MirroredState, StateReplica
 from streamer.journal import codec
 from streamer.journal.journal import Journal, JournalState
 from streamer.transports.base import Received
@@ -191,8 +192,8 @@ class Member:
         """Use a link to the peer, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
 
-    def stand_by(self, journal: Journal, state: MirroredFile) -> None:
-        """Have the peer write an open journal and the state file, until `end_standby`."""
+    def stand_by(self, journal: Journal, state: StateFile) -> None:
+        """Have the peer write an open journal and the tables in it, until `end_standby`."""
         self._journal = journal
         self._state_replica = StateReplica(state, self._answer_state)
         self._copy_of(journal, self._disk_of(journal.facts, journal.top))
@@ -253,8 +254,8 @@ class Member:
             logger.error("pair_disk_renamed reason=%s", "its journal was salvaged")
             self._copy_of(self._journal, self._disk_of({}, self._journal.top))
 
-    def work(self, journal: MirroredJournal, state: MirroredFile) -> None:
-        """Replicate an open journal, and the state file whose mirror is `state`, to the peer from now on."""
+    def work(self, journal: MirroredJournal, state: StateFile) -> None:
+        """Replicate an open journal, and the tables in it whose mirror is `state`, to the peer from now on."""
         self._working = journal
         if self.other is not None:
             journal.met(self.other.disk, wire.claim_from_proto(self.other.claim))
@@ -643,7 +644,7 @@ class Member:
 
     def _why_other(self, working: MirroredJournal, now_s: float) -> str:
         """Return why the standby should become active instead; empty if there is no reason."""
-        if hangs := working.hangs or self.state.hangs:  # for some seconds already
+        if hangs := working.hangs:  # for some seconds already
             return f"the journal cannot be written: {hangs}"
         is_failing = working.state is JournalState.FAILING
         if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
@@ -732,8 +733,7 @@ class Member:
         journal = self._journal or self._working
         if journal is None or journal.state is JournalState.OPENING:
             return "it is not open yet"
-        state = self._state_replica or self.state
-        return state.hangs if journal.state is JournalState.OK else journal.problem
+        return "" if journal.state is JournalState.OK else journal.problem
 
     def _act(self, changed: Changed | None) -> None:
         if changed is None:

@@ -9,12 +9,12 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from streamer import __version__
 from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
+from streamer.features.host.state import StateFile
 from streamer.features.pair.config import PairConfig, pair_fingerprint
 from streamer.features.pair.interest import HeardInterest, ToldInterest
 from streamer.features.pair.lease import Changed, Timing
@@ -22,11 +22,9 @@ from streamer.features.pair.link import Link
 from streamer.features.pair.member import FIRST, SECOND, Identity, Member
 from streamer.features.pair.mirror import MirroredJournal
 from streamer.features.pair.overhearing import Overhearing
-from streamer.features.pair.state import MirroredFile
 from streamer.features.pair.view import PairView
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
-from streamer.journal.sqlite import FileError
 from streamer.logs.audit import audit
 from streamer.transports.base import LinkState, Received, SharedNetwork, UTransport
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -43,13 +41,6 @@ _PROBE_EVERY_S = 5.0
 _PROBE_AT_LEAST_EVERY_S = 60.0
 
 
-class Copy(NamedTuple):
-    """The files of a standby, not open yet, which the active streamer writes."""
-
-    journal: Journal
-    state: MirroredFile
-
-
 class Paired:
     """A streamer's part in its pair. ``end(restarts, drains)`` has the daemon end, and start anew if it ``restarts``.
 
@@ -64,16 +55,16 @@ class Paired:
         config: Config,
         clock: Clock,
         transports: Mapping[str, UTransport],
-        copy: Copy,
+        copy: Journal,
         journal: MirroredJournal,
         end: Callable[[bool, bool], None],
     ) -> None:
-        """``copy``: the files while on standby; ``journal``: the same file, once this streamer is active."""
+        """``copy``: the file while on standby; ``journal``: the same file, once this streamer is active."""
         pair, journal_config = config.section(PairConfig), config.journal
         assert pair is not None
         assert journal_config is not None
         self._transports = transports
-        self._copy, self._state_copy = copy
+        self._copy, self._state_copy = copy, StateFile(copy, copy.tables)
         self._journal = journal
         self._end = end
         self._at_work = asyncio.Event()
@@ -127,11 +118,6 @@ class Paired:
     def lock(self) -> None:
         """Lock the files against other streamers on this machine. Raises `FileError`."""
         self._copy.lock()
-        try:
-            self._state_copy.open()
-        except FileError as exc:
-            if exc.is_newer or exc.is_in_use:  # else it is opened once there is something to write
-                raise
 
     async def stand_by(self, router: Router, stopping: asyncio.Event, on_opened: Callable[[], None]) -> None:
         """Be on standby until this streamer has to work, or the daemon to stop. ``on_opened``: the journal is open."""
@@ -163,7 +149,6 @@ class Paired:
         self.member.end_standby()
         if not await asyncio.to_thread(self._copy.stop, _CLOSE_S):
             logger.error("journal_not_closed file=%s reason=%s", self._copy.path, self._copy.problem or "the disk is slow")
-        await asyncio.to_thread(self._state_copy.close)
         while not (is_locked := self._locked()) and not stopping.is_set():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)  # until the thread of the copy has ended, on a disk that hangs
         if is_locked and not stopping.is_set():
@@ -176,8 +161,8 @@ class Paired:
             return False
         return True
 
-    def work(self, state: MirroredFile) -> None:
-        """Replicate the journal, which has been opened, and the state file to the standby."""
+    def work(self, state: StateFile) -> None:
+        """Replicate the journal, which has been opened, and the tables in it to the standby."""
         self.member.work(self._journal, state)
 
     def use(self, config: Config) -> None:

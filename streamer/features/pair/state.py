@@ -21,8 +21,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+from streamer.features.host.state import Rows, StateFile, Statement
 from streamer.features.pair.sending import Attempts, Window
 from streamer.journal.sqlite import FileError
 
@@ -37,48 +38,7 @@ _MAX_LATER_BYTES = 64 << 20
 _STATE = "state file of the pair"
 _KEPT = "subscriptions, pause rules and last values that the active one has lost are kept, and work after a handover"
 
-Statement = tuple[str, Sequence[Any]]
-"""SQL with its parameters."""
-
 logger = logging.getLogger("ustreamer.pair")
-
-
-class AllRows(Protocol):
-    """All rows of a state file as they are at one moment."""
-
-    lineage: Sequence[str]
-    """The names of the files whose rows are in there."""
-
-    def take(self, most: int, most_bytes: int) -> list[Statement]:
-        """Return the statements that insert the next rows; none at the end. Raises `FileError`."""
-
-    def close(self) -> None:
-        """Read no further."""
-
-
-class MirroredFile(Protocol):
-    """The state file, as its pair needs it."""
-
-    @property
-    def hangs(self) -> str:
-        """Return that the disk hangs, as a text; empty if it does not."""
-
-    def open(self) -> None:
-        """Open the file. Raises `FileError`."""
-
-    def close(self) -> None:
-        """Close the file after what is being written."""
-
-    def snapshot(self, begin: Callable[[AllRows | FileError], None]) -> None:
-        """Post the rows at a moment between two transactions, in the order of `MirroredState.written`; or the failure."""
-
-    def store(
-        self, statements: Sequence[Statement], lineage: Sequence[str] | None, done: Callable[[str, bool], None]
-    ) -> None:
-        """Write a transaction or, with its lineage, a snapshot of the active one's file.
-
-        ``done`` is posted the problem, empty if there is none, and whether rows were kept beside the snapshot.
-        """
 
 
 class Written(NamedTuple):
@@ -106,12 +66,12 @@ class MirroredState:
         self.is_mirrored = False
         self.problem = ""
         self._tell = tell
-        self._file: MirroredFile | None = None
+        self._file: StateFile | None = None
         self._end = ""  # why nothing can be written any more
         self._told = self._stored = 0
         self._everything = 0  # the number with which the other one has everything
         self._moments = 0  # how often rows were asked for
-        self._rows: AllRows | None = None  # the rest of everything, while that is being told
+        self._rows: Rows | None = None  # the rest of everything, while that is being told
         self._later: deque[Statement] = deque()  # what was written meanwhile
         self._later_bytes = 0
         self._waiting: deque[tuple[int, Callable[[str], None]]] = deque()  # each with the number that it waits for, or 0
@@ -127,13 +87,8 @@ class MirroredState:
         """Return whether the standby has all tables on its disk, apart from transactions on their way."""
         return self.is_mirrored and self._stored >= self._everything
 
-    @property
-    def hangs(self) -> str:
-        """Return that the disk of this one's file hangs, as a text; empty if it does not."""
-        return "" if self._file is None else self._file.hangs
-
-    def work(self, file: MirroredFile) -> None:
-        """Replicate a file to the next standby that is linked."""
+    def work(self, file: StateFile) -> None:
+        """Replicate the tables to the next standby that is linked."""
         self._file, self._end = file, ""
 
     def step_back(self) -> None:
@@ -202,7 +157,7 @@ class MirroredState:
         if self._window.silent_s > patience_s:
             self._fail(f"no answer for {patience_s:g} s")
 
-    def _begin(self, moment: int, rows: AllRows | FileError) -> None:
+    def _begin(self, moment: int, rows: Rows | FileError) -> None:
         if isinstance(rows, FileError):
             if moment == self._moments:
                 self._fail(str(rows))
@@ -289,7 +244,7 @@ class StateReplica:
     ``problem`` is why it cannot have that.
     """
 
-    def __init__(self, file: MirroredFile, answer: Callable[[int, str], object]) -> None:
+    def __init__(self, file: StateFile, answer: Callable[[int, str], object]) -> None:
         self.is_whole = False
         self.has_kept = False
         self.problem = ""
@@ -299,11 +254,6 @@ class StateReplica:
         self._follows = False  # everything before was written
         self._everything: list[Statement] | None = None  # while that is being told
         self._beginnings = 0
-
-    @property
-    def hangs(self) -> str:
-        """Return that the disk of this one's file hangs, as a text; empty if it does not."""
-        return self._file.hangs
 
     def other_came(self) -> None:
         """Write nothing more before the next snapshot."""

@@ -30,7 +30,7 @@ from streamer.uprotocol.status import UStatusError
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, is_authority
 from streamer.uprotocol.uuid import check_id
 
-TABLES = {
+TABLES: dict[str, str] = {
     "usubscription_subscriptions": """CREATE TABLE usubscription_subscriptions (
         number INTEGER PRIMARY KEY, topic TEXT NOT NULL, subscriber TEXT NOT NULL, via TEXT NOT NULL,
         standing INTEGER NOT NULL, expire_ms INTEGER, sample_period_ms INTEGER, details BLOB NOT NULL

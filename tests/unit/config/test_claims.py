@@ -96,11 +96,10 @@ def test_a_file_for_two_is_a_mistake(tmp_path: Path) -> None:
     found = mistakes(
         {"e": zenoh()},
         journal={"path": file},
-        state={"path": str(tmp_path / "x" / ".." / "a.db")},
-        log={"audit": file},
+        log={"audit": str(tmp_path / "x" / ".." / "a.db")},
         trace={"path": str(tmp_path / "traces")},
     )
-    assert [location for location, _ in found] == [("state", "path"), ("log", "audit")]
+    assert [location for location, _ in found] == [("log", "audit")]
     assert all(text == f"the path {file} is taken by journal.path already; expected another" for _, text in found)
 
 
@@ -108,10 +107,8 @@ def test_a_file_for_two_is_a_mistake(tmp_path: Path) -> None:
     ("name", "taken_by"),
     [
         ("j-token", "control.http_token_file"),
-        ("j-state.db", "state.path"),
         ("j.db-wal", "journal.path"),
         ("j.db.lock", "journal.path"),
-        ("j-state.db-shm", "state.path"),
     ],
 )
 def test_a_file_that_the_streamer_names_itself_is_taken_too(tmp_path: Path, name: str, taken_by: str) -> None:
@@ -124,7 +121,7 @@ def test_a_file_that_the_streamer_names_itself_is_taken_too(tmp_path: Path, name
         assert mistakes({"e": zenoh()}, journal=journal, log={"audit": file}, metrics=None) == []
 
 
-@pytest.mark.parametrize("section", ["journal", "state", "trace"])
+@pytest.mark.parametrize("section", ["journal", "trace"])
 def test_a_file_that_is_read_is_not_written(tmp_path: Path, section: str) -> None:
     file = str(tmp_path / "password")
     written = {section: {"path": file}}

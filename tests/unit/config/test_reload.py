@@ -26,7 +26,6 @@ METRICS = {"metrics": {"listen": "127.0.0.1:1"}}
         (JOURNAL, {"journal": {"path": "/k.db"}}, ["journal.path"]),
         (JOURNAL, {"journal": {"path": "/j.db", "memory": 1, "max_bytes": "2GiB"}}, ["journal.max_bytes", "journal.memory"]),
         (JOURNAL, {"journal": None}, ["journal"]),
-        ({"state": {"path": "/s.db"}}, {"state": {"path": "/t.db"}}, ["state.path"]),
         ({"usubscription": {}}, {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}, ["usubscription.external"]),
         ({"usubscription": {}}, {"usubscription": None}, ["usubscription"]),
     ],

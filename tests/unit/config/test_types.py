@@ -138,7 +138,6 @@ def test_a_file_is_no_folder(value: str) -> None:
     "sections",
     [
         {"journal": {"path": "/j/"}},
-        {"state": {"path": "/s/"}},
         {"log": {"audit": "/a/"}},
         {"control": {"http_token_file": "/t/"}},
     ],

@@ -14,7 +14,6 @@ from typing import Protocol
 import pytest
 
 from streamer import __version__
-from streamer.features.host.state import StateFile
 from streamer.journal import damage
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch
@@ -22,6 +21,7 @@ from streamer.journal.file import DatabaseFile
 from streamer.journal.reading import Reader
 from streamer.journal.sqlite import FileError
 from streamer.journal.store import Store
+from tests.hosted import StateOn
 from tests.unit.journal.harness import execute, row
 
 PAGE_BYTES = 4096
@@ -63,7 +63,7 @@ class ServicesFile:
 
     def __init__(self, path: Path) -> None:
         sql = "CREATE TABLE entries (number INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
-        self._state = StateFile(path, {self.table: sql})
+        self._state = StateOn(path, {self.table: sql})
         self._state.open()
 
     def write(self, numbers: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from streamer import __version__
 from streamer.journal import versions
 from streamer.journal.sqlite import CorruptFileError, FileError, FileForm, connect, create
-from streamer.journal.versions import Age, age_of, migrated_copy, prepare
+from streamer.journal.versions import Age, age_of, prepare
 
 THINGS = "CREATE TABLE things (number INTEGER PRIMARY KEY, name TEXT) STRICT"
 STEPS: list[int] = []
@@ -126,15 +126,6 @@ def test_an_earlier_file_gets_there_step_by_step_and_only_once(
     assert STEPS == [1, 2]
     assert things(connection) == [(1, "ONE", "grey"), (2, "TWO", "grey")]
     assert [record.getMessage() for record in caplog.records] == [f"file_migrated file={path} from_format=1 to_format=3"]
-
-
-def test_those_that_only_read_get_a_copy_of_an_earlier_file(connection: sqlite3.Connection, path: Path) -> None:
-    with_things(connection, path)
-    before = path.read_bytes()
-    with closing(migrated_copy(connection, THIRD)) as copy:
-        assert things(copy) == [(1, "ONE", "grey"), (2, "TWO", "grey")]
-    assert path.read_bytes() == before
-    assert age_of(connection, path, FIRST) is Age.CURRENT
 
 
 def failing(error: Exception) -> Callable[[sqlite3.Connection], None]:

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamer.features.host.state import StateFile
 from streamer.journal import damage, wal
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, JournalError
@@ -26,6 +25,7 @@ from streamer.journal.schema import JOURNAL
 from streamer.journal.sqlite import CorruptFileError, connect
 from streamer.journal.store import Store
 from tests.examples import examples
+from tests.hosted import StateOn
 from tests.unit.journal.harness import row
 
 TRANSACTIONS = 20
@@ -265,7 +265,7 @@ def test_whatever_happens_to_the_log_nothing_false_is_read_and_nothing_is_lost_s
 def test_what_has_no_checksum_of_its_own_is_kept_only_from_whole_frames(tmp_path: Path) -> None:
     running, path = tmp_path / "running.db", tmp_path / "state.db"
     table = "CREATE TABLE entries (number INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
-    state = StateFile(running, {"entries": table})
+    state = StateOn(running, {"entries": table})
     state.open()
     written = {number: body(number) * 10 for number in range(30)}
     for number, content in written.items():
@@ -273,7 +273,7 @@ def test_what_has_no_checksum_of_its_own_is_kept_only_from_whole_frames(tmp_path
     copied(running, path)
     state.close()
     change(path, lambda content: flipped(content.index(body(11)) + 9)(content))
-    again = StateFile(path, {"entries": table})
+    again = StateOn(path, {"entries": table})
     again.open()
     found = again.read("SELECT number, body FROM entries", lambda values: (int(values[0]), bytes(values[1])))
     again.close()

@@ -16,7 +16,7 @@ from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
-from tests.hosted import hosted, served
+from tests.hosted import HostOn, served
 from tests.unit.tools.commands import GOOD, SPEED
 
 LOCAL_SOURCE = (
@@ -314,7 +314,7 @@ endpoints:
   vehicle: {transport: memory, authorities: [veh1]}
   cloud: {transport: memory, authorities: ["*"]}
 routes: [{from: vehicle, to: cloud}, {from: cloud, to: vehicle}]
-state: {path: state.db}
+journal: {path: journal.db}
 usubscription: {local: [veh1], subscribe: [{from: //phone7/100/1/0, topics: [//veh1/A8000/2/FFFF]}]}
 """
 
@@ -334,8 +334,8 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
     async def live() -> None:
         config = load(file)
         core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), served(config))
-        service_host = hosted(config, core, Remembered(), SystemClock())
-        service_host.open()
+        service_host = HostOn(tmp_path / "journal.db", config, core, Remembered(), SystemClock())
+        service_host.start()
         wish = pb.SubscriptionRequest(topic=uri_to_proto(UUri.parse("//veh1/A8000/2/8A50")))
         wish.attributes.sample_period_ms = 200
         answered = asyncio.Event()
@@ -363,7 +363,7 @@ def test_explain_goes_on_without_a_file_that_it_cannot_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "streamer.yaml").write_text(REMEMBERS)
-    (tmp_path / "state.db").write_text("this is no database, and long enough for a header of one" * 20)
+    (tmp_path / "journal.db").write_text("this is no database, and long enough for a header of one" * 20)
     asked = ["explain", "--config", "streamer.yaml", "--type", "publish", "--source", "//veh1/A8000/2/8A50"]
     assert main(asked) == 1
     told = capsys.readouterr()

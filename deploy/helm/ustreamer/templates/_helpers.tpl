@@ -43,7 +43,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if not (hasPrefix "/var/lib/streamer/" $journal) }}
 {{- fail (printf "config: journal.path: expected a file below /var/lib/streamer, the volume; found %q" $journal) }}
 {{- end }}
-{{- range list (list "state" "path") (list "trace" "path") (list "log" "audit") }}
+{{- range list (list "trace" "path") (list "log" "audit") }}
 {{- $path := include "ustreamer.key" (prepend . $config) }}
 {{- if and $path (not (hasPrefix "/var/lib/streamer/" $path)) }}
 {{- fail (printf "config: %s: expected a path below /var/lib/streamer, the volume; found %q" (join "." .) $path) }}

@@ -6,7 +6,6 @@ from typing import Any
 
 from streamer.config.models import Config
 from streamer.features.check import machine, probe
-from streamer.features.every import FEATURES
 from streamer.transports.probe import Answer, Probe
 
 
@@ -21,4 +20,4 @@ def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
 
 
 def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
-    return answers(machine.stores(Config.model_validate(raw(**sections)), FEATURES, used))
+    return answers(machine.stores(Config.model_validate(raw(**sections)), used))

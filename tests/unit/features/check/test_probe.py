@@ -16,18 +16,16 @@ import yaml
 
 from streamer.config.models import Config
 from streamer.features.check import machine, probe
-from streamer.features.host.state import form_of
 from streamer.files import in_thread
 from streamer.journal.file import DatabaseFile
 from streamer.journal.lock import FileLock
 from streamer.journal.schema import JOURNAL
-from streamer.journal.sqlite import FileError, FileForm, check_structure
+from streamer.journal.sqlite import FileError, check_structure
 from streamer.main import main
 from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, ok
 from tests.certificates import write_certificates
-from tests.hosted import TABLES
 from tests.unit.features.check.probes import answers, of_stores, raw
 from tests.unit.features.check.probing import checked, lines
 
@@ -145,7 +143,6 @@ def test_folders_that_the_streamer_makes_need_not_exist(tmp_path: Path) -> None:
     verdicts = {key: answer.verdict for key, answer in found.items()}
     assert verdicts == {
         "journal.path": Verdict.OK,
-        "state.path": Verdict.OK,
         "trace.path": Verdict.OK,
         "log.audit": Verdict.OK,
         "journal.max_bytes, trace.max_bytes": Verdict.OK,
@@ -161,21 +158,16 @@ def test_a_file_in_place_of_a_folder_and_the_opposite_are_problems(tmp_path: Pat
     assert of_stores(trace={"path": str(file / "below")})["trace.path"].verdict is Verdict.PROBLEM
 
 
-FILES = [("journal", JOURNAL), ("state", form_of(TABLES))]
-
-
-@pytest.mark.parametrize(("section", "form"), FILES)
-def test_a_file_of_ours_is_fine_and_an_empty_one_too(tmp_path: Path, section: str, form: FileForm) -> None:
+def test_a_file_of_ours_is_fine_and_an_empty_one_too(tmp_path: Path) -> None:
     path = tmp_path / "it.db"
     path.touch()
-    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"] == ok(f"{path} can be written")
-    make(path, form)
+    assert of_stores(journal={"path": str(path)})["journal.path"] == ok(f"{path} can be written")
+    make(path)
     before = path.read_bytes()
-    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"] == ok(f"{path} can be written")
+    assert of_stores(journal={"path": str(path)})["journal.path"] == ok(f"{path} can be written")
     assert (os.listdir(tmp_path), path.read_bytes()) == (["it.db"], before)
 
 
-@pytest.mark.parametrize(("section", "form"), FILES)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -184,15 +176,13 @@ def test_a_file_of_ours_is_fine_and_an_empty_one_too(tmp_path: Path, section: st
         ("DROP TABLE {table}", "{path}: damaged (schema 1 of program "),
     ],
 )
-def test_a_database_that_the_streamer_would_not_use_is_a_problem(
-    tmp_path: Path, section: str, form: FileForm, change: str, said: str
-) -> None:
+def test_a_database_that_the_streamer_would_not_use_is_a_problem(tmp_path: Path, change: str, said: str) -> None:
     path = tmp_path / "it.db"
-    make(path, form)
+    make(path)
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(change.format(table=next(iter(form.tables))))
+        connection.executescript(change.format(table=next(iter(JOURNAL.tables))))
     before = path.read_bytes()
-    answer = of_stores(**{section: {"path": str(path)}})[f"{section}.path"]
+    answer = of_stores(journal={"path": str(path)})["journal.path"]
     assert answer.verdict is Verdict.PROBLEM
     assert answer.text.startswith(said.format(path=path))
     assert (os.listdir(tmp_path), path.read_bytes()) == (["it.db"], before)
@@ -214,9 +204,8 @@ def test_what_is_no_database_is_a_problem(tmp_path: Path, content: bytes, log: b
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("section", ["journal", "state"])
 def test_a_file_that_a_streamer_uses_is_a_problem_unless_it_is_the_one_of_this_configuration(
-    tmp_path: Path, section: str
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "it.db"
     path.touch()
@@ -228,16 +217,16 @@ def test_a_file_that_a_streamer_uses_is_a_problem_unless_it_is_the_one_of_this_c
             (frozenset({str(path)}), Verdict.OK),
             (None, Verdict.CANNOT_TELL),
         ]:
-            answer = of_stores(used, **{section: {"path": str(path)}})[f"{section}.path"]
+            answer = of_stores(used, journal={"path": str(path)})["journal.path"]
             assert answer.verdict is verdict
             assert str(path) in answer.text
     finally:
         lock.release()
-    assert of_stores(**{section: {"path": str(path)}})[f"{section}.path"].verdict is Verdict.OK
+    assert of_stores(journal={"path": str(path)})["journal.path"].verdict is Verdict.OK
 
 
-def make(path: Path, form: FileForm) -> None:
-    file = DatabaseFile(path, form, check_structure)
+def make(path: Path) -> None:
+    file = DatabaseFile(path, JOURNAL, check_structure)
     file.open()
     file.close()
     path.with_name(f"{path.name}.lock").unlink()
@@ -248,11 +237,11 @@ def test_an_audit_log_that_is_there_needs_no_rights_to_its_folder(tmp_path: Path
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) == file)
-    found = of_stores(log={"audit": str(file)}, state={"path": str(file)[:-1]})
+    found = of_stores(log={"audit": str(file)}, journal={"path": str(file)[:-1]})
     assert found["log.audit"] == ok(f"{file} can be written")
-    assert found["state.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} cannot be written")
+    assert found["journal.path"] == Answer(Verdict.PROBLEM, f"{tmp_path} cannot be written")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) == tmp_path)
-    assert of_stores(state={"path": str(file)})["state.path"].verdict is Verdict.PROBLEM
+    assert of_stores(journal={"path": str(file)})["journal.path"].verdict is Verdict.PROBLEM
 
 
 # time and bugs

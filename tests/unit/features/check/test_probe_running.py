@@ -37,9 +37,7 @@ def test_what_the_running_streamer_of_this_configuration_uses_is_no_problem(
         if authority is None:
             raise NotAskedError("nobody")
         endpoints = {"vehicle": {"options": {"listen": ["tcp/127.0.0.1:7447"]}}}
-        return read(
-            {"config": {"authority": authority, "endpoints": endpoints, "state": {"path": None}, "journal": journal}}
-        )
+        return read({"config": {"authority": authority, "endpoints": endpoints, "journal": journal}})
 
     def probes(options: Any, held: Collection[str]) -> Iterable[Probe]:
         is_held = "tcp/127.0.0.1:7447" in held

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streamer.features.host.state import StateError, StateFile, Statement
+from streamer.features.host.state import StateError, Statement
+from tests.hosted import StateOn
 
 
-class FailingState(StateFile):
+class FailingState(StateOn):
     """``gate`` is waited for before anything is written."""
 
     def __init__(self, path: Path | None, tables: Mapping[str, str]) -> None:

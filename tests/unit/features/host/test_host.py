@@ -10,7 +10,7 @@ from streamer.clock import SystemClock
 from streamer.config.models import Config
 from streamer.features.host import host as module
 from streamer.features.host.access import Caller
-from streamer.features.host.host import state_path
+from streamer.features.host.state import StateError, StateFile
 from streamer.features.pause.feature import PauseFeature
 from streamer.features.record import one_of
 from streamer.features.usubscription.feature import UsubscriptionFeature
@@ -22,9 +22,10 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
-from tests.hosted import hosted, served
+from tests.hosted import HostOn, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
+from tests.waiting import until
 
 RAW = {
     "authority": "gw",
@@ -45,20 +46,8 @@ class World:
         config = Config.model_validate(RAW | changes)
         self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
         self.router = FakeRouter()
-        self.host = hosted(config, self.local, self.router, SystemClock())
-
-
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({}, None),
-        ({"journal": {"path": "/var/lib/streamer/journal.db"}}, Path("/var/lib/streamer/journal-state.db")),
-        ({"journal": {"path": "/var/lib/j.db"}, "state": {"path": "/elsewhere/s.db"}}, Path("/elsewhere/s.db")),
-    ],
-    ids=["memory", "beside the journal", "told"],
-)
-def test_the_file_is_beside_the_journal_unless_configured(changes: dict[str, object], path: Path | None) -> None:
-    assert state_path(Config.model_validate(RAW | changes)) == path
+        path = None if config.journal is None else config.journal.path
+        self.host = HostOn(path, config, self.local, self.router, SystemClock())
 
 
 async def test_a_service_with_a_fault_is_logged_and_restarted(
@@ -66,7 +55,7 @@ async def test_a_service_with_a_fault_is_logged_and_restarted(
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", 0)
     world = World()
-    world.host.open()
+    world.host.start()
     runs = 0
     again = asyncio.Event()
 
@@ -87,23 +76,23 @@ async def test_a_service_with_a_fault_is_logged_and_restarted(
     assert sum("service_failed" in record.message for record in caplog.records) == 2
 
 
-async def test_a_file_that_cannot_be_used_is_waited_for(
+def unreadable(file: StateFile, sql: str) -> None:
+    raise StateError("a bad sector")
+
+
+async def test_tables_that_cannot_be_used_are_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """A file is in the place of its folder. The local endpoint is down until the services have their state."""
+    """The local endpoint is down until the services have their state."""
     monkeypatch.setattr(module, "_RETRY_S", 0.01)
-    place = tmp_path / "place"
-    changes = {"state": {"path": str(place / "state.db")}}
-    place.mkdir()
+    changes = {"journal": {"path": str(tmp_path / "journal.db")}}
     before = World(**changes)
-    before.host.open()
+    before.host.start()
     await one_of(before.host.features, PauseFeature).service.pause(RULE, BY)
     before.host.close()
-    place.rename(tmp_path / "away")
-    place.write_text("in the way")
 
     world = World(**changes)
-    world.host.open()
+    world.host.wait("no such disk")
     await world.local.start()
     assert world.local.state is LinkState.DOWN
     with pytest.raises(UStatusError, match="state file") as refused:
@@ -111,42 +100,25 @@ async def test_a_file_that_cannot_be_used_is_waited_for(
     assert refused.value.code is UCode.UNAVAILABLE
     serving = asyncio.create_task(world.host.run())
     try:
-        place.unlink()
-        (tmp_path / "away").rename(place)
-        async with asyncio.timeout(10):
-            while world.local.state is LinkState.DOWN:
-                await asyncio.sleep(0.01)
+        with monkeypatch.context() as patched:
+            patched.setattr(StateFile, "_select", unreadable)
+            world.host.start()
+            assert world.local.state is LinkState.DOWN
+        await until(lambda: world.local.state is LinkState.UP, "the tables are read")
         assert world.router.pause_rules.rules == (RULE,)
         assert [record.message for record in caplog.records if "state_unavailable" in record.message] == [
-            f"state_unavailable error={place / 'state.db.lock'}: Not a directory consequence=until the file can be used,"
+            f"state_unavailable error={why} consequence=until the file can be used,"
             " requests wait, and there are neither subscriptions nor pause rules"
+            for why in ("no such disk", "a bad sector")
         ]
     finally:
         serving.cancel()
         world.host.close()
 
 
-async def test_an_existing_file_is_opened_without_writing(tmp_path: Path) -> None:
-    """Otherwise a full disk would keep the services from reading their state."""
-    path = tmp_path / "state.db"
-    before = World(state={"path": str(path)})
-    before.host.open()
-    await one_of(before.host.features, PauseFeature).service.pause(RULE, BY)
-    before.host.close()
-    content = path.read_bytes()
-    world = World(state={"path": str(path)})
-    world.host.open()
-    try:
-        assert world.router.pause_rules.rules == (RULE,)
-        assert path.read_bytes() == content
-        assert path.with_name("state.db-wal").stat().st_size == 0
-    finally:
-        world.host.close()
-
-
 async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
     world = World(usubscription=None)
-    world.host.open()
+    world.host.start()
     assert one_of(world.host.features, UsubscriptionFeature).service is None
     assert one_of(world.host.features, UsubscriptionFeature).gauges() == {}
     world.host.close()
@@ -155,7 +127,7 @@ async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
 async def test_everybody_gets_an_answer_to_a_ping(caplog: pytest.LogCaptureFixture) -> None:
     config = Config.model_validate(RAW | {"usubscription": None})
     local = RecordingLocalTransport("gw", *served(config))
-    services = hosted(config, local, FakeRouter(), SystemClock())
+    services = HostOn(None, config, local, FakeRouter(), SystemClock())
     services.open()
     caller, method = UUri.parse("//stranger/1/1/0"), USTREAMER.at("gw", PING)
     asked = request(SystemClock().wall_ms(), caller, method, 1000)

@@ -5,10 +5,10 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from streamer.features.host.access import Access, SubscribeRule
-from streamer.features.host.state import StateFile
 from streamer.features.multicast.service import MulticastReceivers, Registration
 from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.patterns import entities_at
 
@@ -37,7 +37,7 @@ CATALOGUE = known(front=0x8001, front_left=0x8002, front_right=0x8003)
 class ReceiversHarness:
     def __init__(self, path: Path | None, catalogue: Catalogue = CATALOGUE, access: Access = ACCESS) -> None:
         self.router = FakeRouter()
-        self.state = StateFile(path, MulticastReceivers.TABLES)
+        self.state = StateOn(path, MulticastReceivers.TABLES)
         self.state.open()
         self.receivers = MulticastReceivers(self.state, self.router, catalogue, access, 2)
         self.receivers.restore()

@@ -1,5 +1,6 @@
 """Receivers of multicast, on a real file: the interest that follows, the bounds, and what survives a restart."""
 
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -141,18 +142,20 @@ async def test_a_disk_that_hangs_is_answered_with_what_may_become_of_the_change(
 ) -> None:
     monkeypatch.setattr("streamer.features.multicast.service.HANGS_AFTER_S", 0.01)
     may_go_on = threading.Event()
-    service.state._thread.submit(may_go_on.wait, 60)
+    assert service.state.own is not None
+    service.state.own.submit(lambda connection: may_go_on.wait(60))
     with pytest.raises(UStatusError, match="nothing has changed"):  # it had not begun
         await service.register(APP, "front")
     may_go_on.set()
-    use, begun, ends = service.state._use, threading.Event(), threading.Event()
+    begun, ends, store = threading.Event(), threading.Event(), service.state.own._store
+    use = store.use
 
-    def slow(work: Callable[[object], object]) -> object:
+    def slow(work: Callable[[sqlite3.Connection], object]) -> object:
         begun.set()
         ends.wait(60)
         return use(work)
 
-    monkeypatch.setattr(service.state, "_use", slow)
+    monkeypatch.setattr(store, "use", slow)
     monkeypatch.setattr("streamer.features.multicast.service.HANGS_AFTER_S", 0.2)
     with pytest.raises(UStatusError, match="may be in effect after the next start"):
         await service.register(APP, "front")

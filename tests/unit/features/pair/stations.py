@@ -19,7 +19,7 @@ from streamer.journal.journal import Journal
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
-from tests.hosted import TABLES
+from tests.hosted import JOURNAL_TABLES, TABLES
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 
@@ -78,8 +78,7 @@ class Station:
         )
         self.member.use(link)
         self.journal = await self._opened(Journal)
-        self.state = StateFile(self.path.with_name("state.db"), TABLES)
-        await asyncio.to_thread(self.state.open)
+        self.state = StateFile(self.journal, TABLES)
         self.member.stand_by(self.journal, self.state)
         self._tasks = [asyncio.create_task(work) for work in (link.run(), self.member.beat(), self._work())]
 
@@ -130,15 +129,13 @@ class Station:
         await self.at_work.wait()
         self.member.end_standby()
         await asyncio.to_thread(self.journal.stop, 10)
-        await asyncio.to_thread(self.state.close)
-        self.state = StateFile(self.path.with_name("state.db"), TABLES, self.member.state)
-        await asyncio.to_thread(self.state.open)
         self.journal = await self._opened(MirroredJournal)
+        self.state = StateFile(self.journal, TABLES, self.member.state)
         assert isinstance(self.journal, MirroredJournal)
         self.member.work(self.journal, self.state)
 
     async def _opened(self, kind: type[Journal]) -> Journal:
-        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe)
+        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe, tables=JOURNAL_TABLES)
         if isinstance(journal, MirroredJournal):
             self.member.arrange(journal)
         opened = asyncio.Event()
@@ -165,7 +162,7 @@ class Station:
 
     @property
     def paused(self) -> list[str]:
-        with closing(sqlite3.connect(self.state.path or "")) as connection:
+        with closing(sqlite3.connect(self.path)) as connection:
             return [name for (name,) in connection.execute("SELECT source FROM dispatch_stops ORDER BY number")]
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
@@ -194,7 +191,6 @@ class Station:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.journal.stop, 10)
-        await asyncio.to_thread(self.state.close)
 
 
 def of_message(number: int, message: UMessage) -> Row:

@@ -82,7 +82,7 @@ def test_the_address_of_the_streamer_that_runs_is_no_problem(
         address = f"{HOST}:{taken.getsockname()[1]}"
 
         def ask(daemon: DaemonAddress, page: str, read: Callable[[Any], T], **_: Any) -> T:
-            running = {"authority": authority, "endpoints": {}, "state": {"path": None}, "journal": None}
+            running: dict[str, Any] = {"authority": authority, "endpoints": {}, "journal": None}
             return read({"config": running | {"pair": {"listen": address, "connect": None}}})
 
         monkeypatch.setattr(probe, "ask", ask)

@@ -8,10 +8,11 @@ from streamer.config.services import ControlConfig
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
 from streamer.features.host.access import Access
-from streamer.features.host.state import StateError, StateFile, Statement
+from streamer.features.host.state import StateError, Statement
 from streamer.features.pause.page import PausePages
 from streamer.features.pause.service import PauseService
 from tests.flow.harness import GATEWAY, SPEED, RouterHarness
+from tests.hosted import StateOn
 from tests.ports import free_port
 
 TOPIC = str(SPEED)
@@ -20,7 +21,7 @@ TOKEN = "T0p-Secret-0123456789"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
-class FailingState(StateFile):
+class FailingState(StateOn):
     fails = False
 
     async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:

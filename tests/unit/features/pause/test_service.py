@@ -9,7 +9,6 @@ from google.protobuf.message import Message
 
 from streamer.config.services import ControlConfig
 from streamer.features.host.access import Access, Caller
-from streamer.features.host.state import StateFile
 from streamer.features.pause.service import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.routing.pause_rules import MAX_RULES, PauseRule
 from streamer.uprotocol.message import UPayloadFormat
@@ -19,6 +18,7 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
 from tests.constants import with_constants
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.pause.harness import (
     ACCESS,
@@ -121,7 +121,7 @@ async def test_a_failing_disk_changes_nothing_and_is_reported() -> None:
 
 
 async def test_changes_are_refused_before_the_rules_are_read_and_after_the_end() -> None:
-    state, router = StateFile(None, PauseService.TABLES), FakeRouter()
+    state, router = StateOn(None, PauseService.TABLES), FakeRouter()
     service = PauseService(state, router, ControlConfig(), ACCESS, FakeClock())
     with pytest.raises(UStatusError, match="UNAVAILABLE"):
         await service.pause(PauseRule(SPEED), BY)

@@ -6,7 +6,6 @@ from typing import Any
 from google.protobuf.message import Message
 
 from streamer.config.services import ExternalUsubscriptionConfig, UsubscriptionConfig
-from streamer.features.host.state import StateFile
 from streamer.features.usubscription import Follower, v3, wire
 from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
@@ -16,6 +15,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTIONS
 from tests.clock import FakeClock
 from tests.constants import with_constants
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.unit.features.usubscription.harness import ACCESS, CLOUD, LOCAL, PLAIN, US, status
@@ -49,7 +49,7 @@ class FollowerHarness:
 
     def open(self) -> None:
         self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
-        self.state = StateFile(self.path, Follower.TABLES)
+        self.state = StateOn(self.path, Follower.TABLES)
         self.router = FakeRouter()
         self.follower = Follower(self.core, self.state, self.router, self.options, ACCESS, self.clock)
         self.state.open()

@@ -7,7 +7,6 @@ from google.protobuf.message import Message
 
 from streamer.config.services import UsubscriptionConfig
 from streamer.features.host.access import Access, SubscribeRule
-from streamer.features.host.state import StateFile
 from streamer.features.usubscription import USubscription, v3, wire
 from streamer.features.usubscription.entries import SubscriptionState
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
@@ -19,6 +18,7 @@ from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import USUBSCRIPTION, USUBSCRIPTIONS
 from tests.clock import FakeClock
 from tests.constants import with_constants
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.unit.features.host.patterns import entities_at
@@ -85,7 +85,7 @@ class UsubscriptionHarness:
     def open(self) -> None:
         """As the daemon does before it starts the router."""
         self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
-        self.state = StateFile(self.path, USubscription.TABLES)
+        self.state = StateOn(self.path, USubscription.TABLES)
         self.router = FakeRouter()
         self.service = USubscription(self.core, self.state, self.router, self.options, self.access, self.clock)
         self.state.open()

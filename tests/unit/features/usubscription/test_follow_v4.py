@@ -9,7 +9,6 @@ from google.protobuf.message import Message
 from pydantic import ValidationError
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.features.host.state import StateFile
 from streamer.features.usubscription import Follower, v4, wire
 from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
@@ -18,6 +17,7 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION_4, USUBSCRIPTIONS
 from tests.clock import FakeClock
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.unit.features.usubscription.harness import ACCESS, APP, CLOUD, LOCAL, PLAIN, REMOTE, US
@@ -35,7 +35,7 @@ class Following:
         external: Any = {"service": str(SERVICE), "topics": [str(LOCAL)]}
         self.clock = FakeClock()
         self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
-        self.state = StateFile(path, Follower.TABLES)
+        self.state = StateOn(path, Follower.TABLES)
         self.router = FakeRouter()
         options = UsubscriptionConfig(external=external)
         self.follower = Follower(self.core, self.state, self.router, options, ACCESS, self.clock)

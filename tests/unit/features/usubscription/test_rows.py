@@ -15,6 +15,7 @@ from streamer.uprotocol.protobuf import message_to_proto
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.clock import START_MS
+from tests.hosted import StateOn
 
 SPEED, DOORS = UUri("veh1", 0xA, 1, 0x8000), UUri("veh1", 0xA, 1, 0x8001)
 APP, PHONE = UUri("cloud", 0xC, 1, 0), UUri("phone1", 0xC, 1, 0)
@@ -29,7 +30,7 @@ OBSERVERS = [Observer(2, SPEED, PHONE, "veh1"), Observer(4, DOORS, APP, "gateway
 
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[StateFile]:
-    file = StateFile(tmp_path / "state.db", rows.TABLES)
+    file = StateOn(tmp_path / "state.db", rows.TABLES)
     file.open()
     yield file
     file.close()
