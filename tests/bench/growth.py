@@ -53,7 +53,7 @@ def payload(form: str, size: int) -> Values:
 
 @cache
 def remembered(folder: str, count: int) -> Path:
-    """A state file with so many subscriptions."""
+    """A journal with so many subscriptions."""
     path = Path(folder) / f"{count}.db"
     wanted = subscriptions.wishes(count, min(_SUBSCRIBERS, count), max(16, min(_TOPICS, count // 5)))
     asyncio.run(subscriptions.remember(path, wanted))

@@ -1,6 +1,6 @@
 """``python -m tests.bench.subscriptions``: what many subscriptions cost, beside few.
 
-A state file with so many subscriptions is made through the service itself. Then the streamer starts on it, and forwards
+A journal with so many subscriptions is made through the service itself. Then the streamer starts on it, and forwards
 messages of 16 of the topics from Zenoh to MQTT: no route lists any of them.
 """
 

@@ -30,7 +30,7 @@ async def test_readiness_says_why_the_services_cannot_work(process: Process) -> 
         (since,) = (each["since"] for each in json.loads(process.body("/readyz"))["endpoints"] if each["name"] == "core")
         reasons = [
             f"endpoint core (core) is not connected since {since}",
-            f"endpoint core (core): state file: {place / 'journal.db.lock'}: Not a directory",
+            f"endpoint core (core): services' tables: {place / 'journal.db.lock'}: Not a directory",
             f"journal: {place / 'journal.db.lock'}: Not a directory",
         ]
         await process.until(lambda: json.loads(process.body("/readyz"))["reasons"] == reasons)

@@ -39,7 +39,7 @@ async def test_what_else_is_wrong_with_the_journal_does_not_end_the_start(tmp_pa
         answer = await served.ask("/readyz", headers={})
         assert answer.status == 503
         assert answer.json["reasons"][1:] == [
-            f"{what}: {journal}.lock: Is a directory" for what in ("endpoint core (core): state file", "journal")
+            f"{what}: {journal}.lock: Is a directory" for what in ("endpoint core (core): services' tables", "journal")
         ]
 
 

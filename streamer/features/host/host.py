@@ -84,7 +84,7 @@ class ServiceHost:
         else:
             if self._problem:
                 self._problem = ""
-                logger.info("state_open file=%s", self.state.path, extra={"state": ("state file", "open")})
+                logger.info("state_open file=%s", self.state.path, extra={"state": ("services' tables", "open")})
                 self._transport.come_up()
 
     def look(self, path: Path) -> None:
@@ -109,12 +109,12 @@ class ServiceHost:
         """Keep the local endpoint down because the tables cannot be used now."""
         if problem != self._problem:
             self._problem = problem
-            self._transport.stay_down(f"state file: {problem}")
+            self._transport.stay_down(f"services' tables: {problem}")
             logger.error(
                 "state_unavailable error=%s consequence=%s",
                 problem,
                 "until the file can be used, requests wait, and there are neither subscriptions nor pause rules",
-                extra={"state": ("state file", self._problem)},
+                extra={"state": ("services' tables", self._problem)},
             )
 
     def use(self, config: Config) -> None:

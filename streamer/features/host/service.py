@@ -13,10 +13,10 @@ class Service:
         return {}
 
     def restore(self) -> None:
-        """Read the service's state from the state file, which is open. Raises `StateError`."""
+        """Read the service's state from its tables. Raises `StateError`."""
 
     async def run(self) -> None:
         """Do the service's work until cancelled, or return if there is none."""
 
     def close(self) -> None:
-        """End the service: the state file is about to be closed."""
+        """End the service: the journal is about to be closed."""

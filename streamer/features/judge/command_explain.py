@@ -1,6 +1,6 @@
 """``streamer explain``: shows the route that a message would take, and why. Connects to nothing without ``--running``.
 
-The daemon's subscriptions and pause rules are read from its state file; or with ``--running`` the daemon answers, which may
+The daemon's subscriptions and pause rules are read from its journal; or with ``--running`` the daemon answers, which may
 use another configuration than the file has by now.
 """
 
@@ -53,7 +53,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 class Remembered:
-    """The interest and the pause rules from a daemon's state file; takes the place of the router for the services."""
+    """The interest and the pause rules from a daemon's journal; takes the place of the router for the services."""
 
     def __init__(self) -> None:
         self.interest = Interest()
@@ -95,7 +95,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def known_of(config: Config, kinds: Kinds) -> Known:
-    """Return what a daemon with this configuration and these kinds of features would know, by its state file.
+    """Return what a daemon with this configuration and these kinds of features would know, by its journal.
 
     Says so if that cannot be read. Raises `StateError` for a file of a newer version.
     """

@@ -5,7 +5,7 @@ long as a registration of one of its uEntities covers the topic, whatever subscr
 on disk before its Request is answered. It stays when catalogue or permissions change: it covers the topics that its id has
 by the present catalogue, as far as its receiver may subscribe to them by the present permissions.
 
-Its owner calls `restore` once the state file is open, before the router starts.
+Its owner calls `restore` once the journal is open, before the router starts.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ The law of this file:
 - On standby, only the peer writes the journal (`Replica`); active, the router does (`MirroredJournal`).
 - A source waits for the standby only while the standby answers and writes: `MirroredJournal.work_alone` is called when the
   lease, the link or the standby's report says that it does not. A standby that answers again gets a new snapshot.
-- The state file of the services goes with the journal: `streamer.features.pair.state`.
+- The tables of features go with the journal's entries: `streamer.features.pair.state`.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class Member:
     """One streamer of a pair. `OwnStreamer.role_changed` is called when its role changes, once the epoch is on disk.
 
     ``settled`` observes the outcomes while it is active, ``shadows`` has the messages overheard on standby. ``state``
-    replicates the services' state file. ``other``: the peer's greeting on this link; None: there is no link. ``reports``:
+    replicates the features' tables. ``other``: the peer's greeting on this link; None: there is no link. ``reports``:
     those of this link. ``refused_aside`` counts messages of strangers on the networks beside the link.
     """
 
@@ -208,7 +208,7 @@ class Member:
         self._greet()  # what has come before was not written
 
     def end_standby(self) -> None:
-        """Take nothing more from the peer, because journal and state file are about to be closed."""
+        """Take nothing more from the peer, because the journal is about to be closed."""
         self._journal = self._replica = self._offers = self._state_replica = None
 
     def _answer_state(self, number: int, problem: str) -> None:
@@ -278,7 +278,7 @@ class Member:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this standby has written everything that the active streamer has sent of journal and state file.
+        """Whether this standby has written everything that the active streamer has sent of its journal.
 
         That is no more than its own disk says: the active streamer may have given this copy up since.
         """
@@ -318,7 +318,7 @@ class Member:
         if self.is_whole:
             return self._problem() or self._why_given_up() or self.lacking
         problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
-        return problem or "the copy of the other one's journal and state file is not complete yet"
+        return problem or "the copy of the other one's journal is not complete yet"
 
     def _why_given_up(self) -> str:
         """Return why the active streamer does not rest on the copy here; empty if it does."""
@@ -434,8 +434,8 @@ class Member:
         if self.report.problem:
             return f"the other one cannot write its journal: {self.report.problem}"
         if self.state.problem:
-            return f"the other one has no copy of the state file: {self.state.problem}"
-        return "" if self.is_protected else "the other one has no complete copy of journal and state file yet"
+            return f"the other one has no copy of subscriptions and pause rules: {self.state.problem}"
+        return "" if self.is_protected else "the other one has no complete copy of the journal yet"
 
     def hear_aside(self, payload: bytes) -> None:
         """Take a payload from a network beside the link, sent by anybody: a heartbeat of the peer counts there, too."""
@@ -667,7 +667,7 @@ class Member:
         return 0.0
 
     def _copy_to_other(self) -> None:
-        """Replicate journal and state file to the peer, if it is linked, on standby, and able to write."""
+        """Replicate the journal to the peer, if it is linked, on standby, and able to write."""
         other = self.other
         if other is None or other.is_active or not other.disk or self.report.problem:
             return
@@ -726,7 +726,7 @@ class Member:
         """Return why the standby lacks messages that this active streamer has accepted; empty if it does not."""
         if not self.lease.is_active or self.is_protected:
             return ""
-        return self._why_unshared or self.state.problem or "the copy of its journal and state file is not complete yet"
+        return self._why_unshared or self.state.problem or "the copy of its journal is not complete yet"
 
     def _problem(self) -> str:
         """Return why this streamer cannot write its journal; empty if it can."""

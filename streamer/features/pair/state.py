@@ -1,4 +1,4 @@
-"""The state file of the services in a pair: what the active one writes into its own is written into the other's, too.
+"""The features' tables in a pair: each transaction of the active streamer is written by the standby, too.
 
 The active one has a `MirroredState`, the standby a `StateReplica`. The law of this file:
 
@@ -9,11 +9,11 @@ The active one has a `MirroredState`, the standby a `StateReplica`. The law of t
   write its file, which then has everything told again after a while.
 - After a transaction that the standby could not write, it answers none, until everything has been told again.
 - Numbers count on from link to link, so an answer that is late is never taken for another one.
-- A state file has a lineage: its random name, and those of the files that it has copied. A snapshot with another lineage
+- The tables have a lineage: its random name, and those of the files that it has copied. A snapshot with another lineage
   is of a file that is new, or was salvaged or restored: the standby keeps the rows that are not in there, and says so; then
   the active one hands over to it.
 
-Unlike journals, state files that grew apart in a split are not put together: the one of whoever steps back is replaced.
+Unlike entries, tables that grew apart in a split are not merged: those of the streamer that steps back are replaced.
 """
 
 import logging
@@ -35,7 +35,7 @@ SILENT_AT_FIRST_S = 30.0
 
 _PART_STATEMENTS = 256
 _MAX_LATER_BYTES = 64 << 20
-_STATE = "state file of the pair"
+_STATE = "tables of the pair"
 _KEPT = "subscriptions, pause rules and last values that the active one has lost are kept, and work after a handover"
 
 logger = logging.getLogger("ustreamer.pair")
@@ -55,7 +55,7 @@ class Written(NamedTuple):
 
 
 class MirroredState:
-    """Tells the standby what is written to the state file. All methods are for the event loop's thread.
+    """Sends each transaction that changes the tables to the standby. All methods are for the event loop's thread.
 
     ``tell`` sends something to the other one, and returns whether there is a link. It works alone at first.
     ``is_mirrored``: the other one has had everything, and gets each transaction. ``problem`` is why it cannot have it.
@@ -237,7 +237,7 @@ class MirroredState:
 
 
 class StateReplica:
-    """The state file on standby: writes the transactions of the active streamer in order, and confirms them.
+    """The tables on standby: writes the transactions of the active streamer in order, and confirms them.
 
     ``answer`` is called with a number, and the problem if that cannot be written. ``is_whole``: it has everything.
     ``has_kept``: it has rows that the active one has lost.

@@ -71,7 +71,7 @@ def batch_from_proto(p: pb.Batch) -> Batch:
 
 
 def state_to_proto(written: Written) -> pb.State:
-    """Convert what was written to the state file to protobuf."""
+    """Convert a transaction of the tables to protobuf."""
     statements = [
         pb.Statement(sql=sql, parameters=[_value_to_proto(each) for each in parameters])
         for sql, parameters in written.statements
@@ -81,7 +81,7 @@ def state_to_proto(written: Written) -> pb.State:
 
 
 def state_from_proto(p: pb.State) -> Written:
-    """Convert what was written to the state file from protobuf."""
+    """Convert a transaction of the tables from protobuf."""
     statements = [(each.sql, tuple(map(_value_from_proto, each.parameters))) for each in p.statements]
     return Written(p.number, statements, p.is_first, p.is_last, tuple(p.lineage))
 

@@ -6,7 +6,7 @@ caller gets its answer, and applies again after a restart.
 A rule may have an end. The monotonic clock counts the time until then, so that setting the wall clock neither ends a pause
 early nor makes it longer. A restart reads from the wall clock how much is left, and never more than was asked for.
 
-Its owner calls `restore` once the state file is open, before the router recovers or starts, then `run`; `close` before
+Its owner calls `restore` once the journal is open, before the router recovers or starts, then `run`; `close` before
 closing the file.
 """
 
@@ -228,7 +228,7 @@ class PauseService(Service):
     async def _write(self, *statements: Statement) -> None:
         if not self._is_open:
             raise UStatusError(
-                UCode.UNAVAILABLE, "the streamer is starting or stopping, or cannot use its state file; nothing has changed"
+                UCode.UNAVAILABLE, "the streamer is starting or stopping, or cannot use its journal; nothing has changed"
             )
         try:
             await self._state.write(statements, HANGS_AFTER_S)

@@ -86,7 +86,7 @@ class Follower(Service):
             transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
-        """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
+        """Read the tables, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         topics = set()
         found = self._file.read(
             "SELECT topic, subscriber, period_ms FROM usubscription_followed",

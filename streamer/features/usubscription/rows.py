@@ -1,4 +1,4 @@
-"""The tables of the service in the state file: writes a `Change` into them, and reads them.
+"""The tables of the service in the journal: writes a `Change` into them, and reads them.
 
 Reading refuses a row that this module does not write, such as a topic with a wildcard for its authority: messages about it
 could not be sent or written, and the service would repeat that without end.

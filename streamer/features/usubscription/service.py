@@ -107,7 +107,7 @@ class USubscription(Service):
             transport.serve(version.ENTITY, self._take)
 
     def restore(self) -> None:
-        """Read the state file, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
+        """Read the tables, and set the interest in the router, which must not run yet. Blocks. Raises `StateError`."""
         remotes = rows.remotes(self._file, self._registry.limits.remote_timeout_ms)
         self._registry.load(rows.subscriptions(self._file), rows.observers(self._file), remotes)
         self._outbox.restore(rows.outbox(self._file), self._clock.monotonic_s())
@@ -319,13 +319,13 @@ class USubscription(Service):
                         failures + 1,
                         exc,
                         "responses wait",
-                        extra={"state": ("state file writes", "failing")},
+                        extra={"state": ("writes of subscriptions", "failing")},
                     )
                 failures += 1
                 await asyncio.sleep(RETRY_S)
             else:
                 if failures:
-                    logger.info("state_written failures=%d", failures, extra={"state": ("state file writes", "ok")})
+                    logger.info("state_written failures=%d", failures, extra={"state": ("writes of subscriptions", "ok")})
                 return
 
 

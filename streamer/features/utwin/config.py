@@ -14,7 +14,7 @@ class UtwinConfig(FeatureSection):
     max_bytes: Size = 16 * MIB
     """Bytes of these messages; each counts as in a queue. Beyond that likewise."""
     save_s: ClassVar[float] = 60
-    """For how long a topic has to be quiet until its last message is written to the state file."""
+    """For how long a topic has to be quiet until its last message is written to the journal."""
     max_answer_bytes: Size = MIB
     """The largest answer. Topics that do not fit are answered with RESOURCE_EXHAUSTED."""
 

@@ -1,6 +1,6 @@
 """core.utwin: answers with the last Publish of each topic that the streamer has accepted, and keeps them across restarts.
 
-The state file has the last message of a topic or none: one that is published again is deleted there at once, and the new
+The journal has the last message of a topic or none: one that is published again is deleted there at once, and the new
 one is written when the topic has been quiet for a while, or at the end. So a kill loses some last messages, but none comes
 back that is not the last one.
 
@@ -10,7 +10,7 @@ A message that has expired is not found. Whoever may not subscribe to a topic ma
 `SetLastMessage` is in the text of the specification and not in its proto. There is none here: the streamer sees every
 Publish that flows through it.
 
-Its owner calls `restore` once the state file is open, before the router starts.
+Its owner calls `restore` once the journal is open, before the router starts.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class UTwin(Service):
             await self.save()
 
     async def save(self, quiet_s: float = 0.0) -> None:
-        """Write what has changed to the state file, of topics that were last published ``quiet_s`` ago or earlier.
+        """Write what has changed to the journal, of topics that were last published ``quiet_s`` ago or earlier.
 
         What cannot be written is written the next time.
         """
@@ -128,7 +128,7 @@ class UTwin(Service):
                 self._values.was_saved(topic, value)
 
     async def _delete_outdated(self) -> bool:
-        """Delete the messages from the state file that are not the last ones any more; return whether that was written."""
+        """Delete the messages from the journal that are not the last ones any more; return whether that was written."""
         self._values.has_outdated.clear()
         topics = list(self._values.outdated)
         try:

@@ -1,4 +1,4 @@
-"""A damaged file: the journal and the services' state file are treated alike, from the log line to the file's new name."""
+"""A damaged file: entries and tables of features are treated alike, from the log line to the file's new name."""
 
 import asyncio
 import logging
@@ -84,7 +84,7 @@ def _body(number: int) -> bytes:
     return number.to_bytes(2, "big") * (BODY_BYTES // 2)
 
 
-@pytest.fixture(params=[JournalFile, ServicesFile], ids=["journal", "state file"])
+@pytest.fixture(params=[JournalFile, ServicesFile], ids=["journal", "tables"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
     return found

@@ -1,6 +1,6 @@
 """The write-ahead log of a file whose owner was killed: damage in it is noticed, and what is left is kept.
 
-The journal and the services' state file are treated alike, but only the journal's rows have checksums of their own.
+Entries and tables of features are treated alike, but only entries have checksums of their own.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A state file on a disk that fails when the test says so."""
+"""Tables on a disk that fails when the test says so."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

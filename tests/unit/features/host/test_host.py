@@ -1,4 +1,4 @@
-"""The service host: where the state file is, and what happens if it cannot be used or a service has a fault."""
+"""The service host: what happens if the tables cannot be used or a service has a fault."""
 
 import asyncio
 from pathlib import Path
@@ -95,7 +95,7 @@ async def test_tables_that_cannot_be_used_are_waited_for(
     world.host.wait("no such disk")
     await world.local.start()
     assert world.local.state is LinkState.DOWN
-    with pytest.raises(UStatusError, match="state file") as refused:
+    with pytest.raises(UStatusError, match="its journal") as refused:
         await one_of(world.host.features, PauseFeature).service.resume(RULE, BY)
     assert refused.value.code is UCode.UNAVAILABLE
     serving = asyncio.create_task(world.host.run())

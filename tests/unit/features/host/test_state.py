@@ -1,4 +1,4 @@
-"""The services' state file: in memory and on disk, and read by others. Damage to it: `tests.unit.journal.test_file`."""
+"""The services' tables: in memory and on disk, and read by others. Damage to it: `tests.unit.journal.test_file`."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Multicast receivers with a state file and a stand-in for the router. No tests."""
+"""Multicast receivers with tables and a stand-in for the router. No tests."""
 
 from pathlib import Path
 

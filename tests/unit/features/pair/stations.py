@@ -156,7 +156,7 @@ class Station:
         return is_stored and self.member.state.is_whole
 
     async def pause(self, name: str) -> None:
-        """Write a rule into the state file, as a service does before it answers."""
+        """Write a rule, as a service does before it answers."""
         async with asyncio.timeout(60):
             await self.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (name,))])
 

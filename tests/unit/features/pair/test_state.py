@@ -1,4 +1,4 @@
-"""Two state files with a link between them: what a service is answered about one is in the other, too."""
+"""The tables of two journals with a link between them: what a service is answered about one is in the other, too."""
 
 import asyncio
 import random
@@ -94,7 +94,7 @@ class Link:
 
 
 class Pair:
-    """A state file active, and one on standby."""
+    """The tables of the active streamer, and those on standby."""
 
     def __init__(self, folder: Path, more_tables: dict[str, str] | None = None) -> None:
         self.link = Link()
