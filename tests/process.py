@@ -21,11 +21,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
 _SCRAPES = 3
-_PACKETS = (
-    "ustreamer_received_messages_total",
-    "ustreamer_malformed_packets_total",
-    "ustreamer_unwanted_packets_total",
-)
+_PACKETS = ("ustreamer_received_messages_total", "ustreamer_malformed_packets_total", "ustreamer_unwanted_packets_total")
 
 
 class StreamerProcess:

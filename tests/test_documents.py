@@ -33,21 +33,7 @@ from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 from tests.config_keys import leaves
 from tests.figures import of_features
-from tests.pages import (
-    ALL,
-    DOCS,
-    INLINE,
-    PRESENT,
-    README,
-    ROOT,
-    code,
-    links,
-    named,
-    pages,
-    plain,
-    rows,
-    slugs,
-)
+from tests.pages import ALL, DOCS, INLINE, PRESENT, README, ROOT, code, links, named, pages, plain, rows, slugs
 from tests.unit.features.pair.found import pair_of
 
 ADR = DOCS / "adr"

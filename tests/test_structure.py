@@ -111,10 +111,7 @@ CACHES = {
     "flows": {"transports.base.TransportContext.flows"},
     "decisions": {"delivery.inbound.resolve.Resolver._decisions"},
     "times to live from the arrival": {"delivery.inbound.ingress.Ingress._counted"},
-    "encoded headers and keys": {
-        "transports.mqtt5.wire.Encoder._flows",
-        "transports.zenoh.sender.Publishers._puts",
-    },
+    "encoded headers and keys": {"transports.mqtt5.wire.Encoder._flows", "transports.zenoh.sender.Publishers._puts"},
     "attributes in the journal": {"journal.codec._decoded"},
 }
 """What is looked up for a message and could be computed again, by kind: one of each, and one for each wire."""

@@ -95,6 +95,7 @@ async def subscribe(harness: RouterHarness, interested: dict[str, int]) -> None:
     await harness.router.listening.catch_up()
 
 
+@pytest.mark.needs("utwin", "usubscription")
 @AHEAD
 @pytest.mark.parametrize("after_ms", [3000, 5001], ids=["in time", "expired"])
 async def test_initial_value_is_sent_only_before_its_ttl_has_passed(ahead_ms: int, after_ms: int) -> None:

@@ -103,6 +103,7 @@ async def changed(served: DaemonHarness, context: Any) -> int:
         return answer.status
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_no_file_that_the_configuration_names_is_touched_on_the_event_loop(tmp_path: Path, folder: Path) -> None:
     named = sections(folder)
     context = client(folder)

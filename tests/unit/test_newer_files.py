@@ -59,6 +59,7 @@ async def test_the_daemon_does_not_start(config: str, tmp_path: Path) -> None:
     assert not any(".corrupt-" in name for name in os.listdir(tmp_path))
 
 
+@pytest.mark.needs("check", "judge")
 @pytest.mark.parametrize(
     ("file", "words"),
     [

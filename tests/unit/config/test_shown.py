@@ -24,6 +24,7 @@ def written(path: Path, data: Any) -> Path:
     return path
 
 
+@pytest.mark.needs("otel", "pair", "traces", "usubscription", "utwin", "multicast")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_what_is_shown_is_a_file_that_means_the_same(file: Path, tmp_path: Path) -> None:
     config = load(file, kind=FILE)
@@ -149,6 +150,7 @@ def test_names_in_the_place_of_another_are_another_cohort(tmp_path: Path) -> Non
     assert one != other
 
 
+@pytest.mark.needs("otel", "pair", "traces", "usubscription", "utwin", "multicast")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_example_has_a_cohort(file: Path) -> None:
     assert len(cohort(load(file, kind=FILE))) == DIGITS

@@ -219,6 +219,7 @@ async def test_a_file_system_that_hangs_costs_a_reload_its_time_and_holds_up_no_
     released.set()
 
 
+@pytest.mark.needs("judge")
 async def test_a_pipe_in_place_of_the_audit_log_holds_up_nothing(daemon: Process, tmp_path: Path) -> None:
     """Whoever is refused at the HTTP port causes a line, for which the file is looked at."""
     path = tmp_path / "audit.log"
@@ -239,6 +240,7 @@ async def test_a_pipe_in_place_of_the_audit_log_holds_up_nothing(daemon: Process
     assert await daemon.end() == 0
 
 
+@pytest.mark.needs("judge")
 async def test_an_audit_log_that_is_no_file_is_refused(daemon: Process, tmp_path: Path) -> None:
     await daemon.ready()
     os.mkfifo(tmp_path / "pipe")

@@ -43,6 +43,7 @@ def test_a_script_has_every_command_and_every_option(shell: str, capsys: pytest.
             assert any(form in text for form in forms), f"{command.prog} {option}"
 
 
+@pytest.mark.needs("check", "judge", "pause")
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

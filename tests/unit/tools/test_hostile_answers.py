@@ -68,6 +68,7 @@ def with_hostile(told: dict[str, Any], name: str) -> dict[str, Any]:
     return told | {name: HOSTILE}
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize("name", ["topic", "sink", "flows", "messages"])
 def test_nothing_in_the_list_of_what_is_paused_is_obeyed_by_a_terminal(
     capsys: pytest.CaptureFixture[str], name: str
@@ -108,6 +109,7 @@ def test_nothing_in_a_refusal_is_obeyed_by_a_terminal(
     assert all(line.isprintable() for line in err.split("\n"))
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize(
     ("words", "pages"),
     [
@@ -184,6 +186,7 @@ def test_an_answer_that_is_nested_too_deeply_is_none_of_a_streamer(
     assert "streamer" in (out + err)
 
 
+@pytest.mark.needs("tap")
 def test_an_event_that_is_nested_too_deeply_is_passed_over(
     capsys: pytest.CaptureFixture[str], token: tuple[str, str]
 ) -> None:

@@ -41,6 +41,7 @@ def test_there_is_an_answer_for_every_role_that_has_a_file() -> None:
     assert set(ROLES) == {path.stem for path in (ROOT / "config/roles").glob("*.yaml")} == set(BY_ROLE)
 
 
+@pytest.mark.needs("check")
 @pytest.mark.parametrize("role", ROLES)
 def test_check_passes_and_has_no_hint(role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "streamer.yaml"

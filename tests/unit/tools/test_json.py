@@ -29,6 +29,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> Document:
     return call
 
 
+@pytest.mark.needs("check")
 def test_a_good_file_is_summed_up(good: str, document: Document) -> None:
     status, found = document("check", "--config", good)
     assert status == 0
@@ -43,6 +44,7 @@ def test_a_good_file_is_summed_up(good: str, document: Document) -> None:
     }
 
 
+@pytest.mark.needs("check")
 def test_probes_have_key_verdict_and_text(good: str, document: Document, tmp_path: Path) -> None:
     Path(good).write_text(GOOD + f"journal: {{path: {tmp_path}/no/folder/journal.db}}\n")
     status, found = document("check", "--config", good, "--probe")
@@ -52,6 +54,7 @@ def test_probes_have_key_verdict_and_text(good: str, document: Document, tmp_pat
     assert "journal.path" in [each["key"] for each in problems]
 
 
+@pytest.mark.needs("check", "judge")
 @pytest.mark.parametrize("command", [("check",), EXPLAIN, ("config",), ("pause",), ("reload",), ("top",)])
 def test_every_mistake_of_a_file_has_its_place(command: tuple[str, ...], tmp_path: Path, document: Document) -> None:
     path = tmp_path / "bad.yaml"
@@ -80,6 +83,7 @@ def test_wrong_usage_is_a_document_too(words: tuple[str, ...], document: Documen
     assert "error: " in found["error"]
 
 
+@pytest.mark.needs("judge", "pause")
 @pytest.mark.parametrize("command", [("pause",), ("reload",), ("top",), ("config", "--running"), (*EXPLAIN, "--running")])
 def test_a_daemon_that_is_down_is_an_error(command: tuple[str, ...], document: Document, tmp_path: Path) -> None:
     path = tmp_path / "streamer.yaml"
@@ -89,6 +93,7 @@ def test_a_daemon_that_is_down_is_an_error(command: tuple[str, ...], document: D
     assert "no streamer answers there" in found["error"]
 
 
+@pytest.mark.needs("judge")
 def test_an_explanation_is_that_of_the_api(good: str, document: Document) -> None:
     status, found = document(*EXPLAIN, "--config", good)
     assert (status, found["goes"]) == (0, True)
@@ -113,6 +118,7 @@ def test_what_a_daemon_refuses_is_listed_without_places(document: Document, tmp_
     assert {each["line"] for each in found["problems"]} == {None}
 
 
+@pytest.mark.needs("pause")
 def test_a_pause_answers_whether_it_changed_anything(document: Document, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("0123456789abcdef0123")
     with answering(response("200 OK", '{"changed": true}'), response("200 OK", '{"paused": []}')) as (port, _):

@@ -12,6 +12,7 @@ from tests.unit.tools.commands import GOOD, SPEED, status_of
 # check
 
 
+@pytest.mark.needs("check")
 def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--config", good]) == 0
     first = capsys.readouterr().out.splitlines()[0]
@@ -20,6 +21,7 @@ def test_good_file_is_called_good_and_summed_up(good: str, capsys: pytest.Captur
     )
 
 
+@pytest.mark.needs("check")
 def test_every_mistake_is_printed_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("to: phone", "to: fone").replace("authority: gateway.veh1", "authority: Gateway"))
@@ -32,6 +34,7 @@ def test_every_mistake_is_printed_with_its_line(tmp_path: Path, capsys: pytest.C
     assert lines[-1] == f"{path}: 2 problems"
 
 
+@pytest.mark.needs("check")
 def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(GOOD.replace("transport: memory, authorities: [veh1]", "transport: memmory, authorities: [veh1]"))
@@ -41,6 +44,7 @@ def test_one_mistake_is_one_problem(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert err.endswith(": 1 problem\n")
 
 
+@pytest.mark.needs("check", "judge")
 @pytest.mark.parametrize("command", ["check", "run", "explain"])
 def test_file_that_is_not_there_is_a_configuration_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -74,6 +78,7 @@ def test_the_file_is_that_of_the_option_then_of_the_variable_then_of_the_machine
     assert authority() == "machine"
 
 
+@pytest.mark.needs("check", "tap", "traces")
 @pytest.mark.parametrize("words", [("run",), ("check",), ("dead-letters", "list"), ("traces", "tail"), ("tap",), ("top",)])
 def test_without_any_file_the_error_says_what_was_looked_for(
     words: tuple[str, ...], default_config: Path, capsys: pytest.CaptureFixture[str]
@@ -83,6 +88,7 @@ def test_without_any_file_the_error_says_what_was_looked_for(
     assert f"streamer: error: no configuration file: {looked}" in capsys.readouterr().err
 
 
+@pytest.mark.needs("check")
 def test_a_variable_that_names_no_file_is_named_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +97,7 @@ def test_a_variable_that_names_no_file_is_named_with_it(
     assert capsys.readouterr().err.endswith(f"{tmp_path}/none.yaml (USTREAMER_CONFIG): 1 problem\n")
 
 
+@pytest.mark.needs("check")
 def test_a_file_that_may_not_be_read_is_no_missing_one(default_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     default_config.parent.mkdir()
     default_config.symlink_to(default_config)
@@ -98,6 +105,7 @@ def test_a_file_that_may_not_be_read_is_no_missing_one(default_config: Path, cap
     assert f"{default_config}: cannot be read: Too many levels of symbolic links" in capsys.readouterr().err
 
 
+@pytest.mark.needs("pause", "traces")
 def test_with_an_address_or_a_folder_the_file_of_the_machine_does_not_count(
     default_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +148,7 @@ def test_wrong_usage_exits_with_2_and_shows_the_right_one(arguments: list[str], 
     assert "usage: streamer" in capsys.readouterr().err
 
 
+@pytest.mark.needs("check", "judge")
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_help_and_version_exit_with_0(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -8,6 +8,7 @@ from tests.unit.tools.commands import status_of
 EXAMPLE = ROOT / "examples/pipeline"
 
 
+@pytest.mark.needs("judge")
 def test_the_expectations_of_the_example_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("test", "--config", str(EXAMPLE / "streamer.yaml"), str(EXAMPLE / "expect.yaml")) == 0
     assert capsys.readouterr().out == "2 expectations: all hold\n"

@@ -13,6 +13,7 @@ from tests.unit.tools.commands import GOOD, answering, response, status_of
 TOKEN = "0123456789abcdef0123"
 
 
+@pytest.mark.needs("tap")
 def test_what_redirects_is_no_streamer_and_the_token_goes_nowhere_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_token_is_read_and_sent_only_for_what_needs_it(
     assert (f"Authorization: Bearer {TOKEN}" in sent[0], read) == (is_sent, [TOKEN] * is_sent)
 
 
+@pytest.mark.needs("tap")
 @pytest.mark.parametrize("option", ["--ca-file", "--client-cert"])
 def test_what_the_options_say_about_tls_counts_beside_a_configuration_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str

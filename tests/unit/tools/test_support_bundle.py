@@ -78,6 +78,7 @@ journal: {{path: {tmp_path}/journal.db}}
     return path
 
 
+@pytest.mark.needs("judge")
 def test_no_secret_is_in_it_wherever_one_stands(secretive: Path, tmp_path: Path) -> None:
     output = tmp_path / "bundle.tar.gz"
     words = ("--config", str(secretive), "--log-file", str(tmp_path / "log"), "--output", str(output))
@@ -96,6 +97,7 @@ def test_no_secret_is_in_it_wherever_one_stands(secretive: Path, tmp_path: Path)
     }  # fmt: skip
 
 
+@pytest.mark.needs("judge")
 def test_with_the_daemon_down_it_says_so_once_and_has_the_rest(
     secretive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +114,7 @@ def test_with_the_daemon_down_it_says_so_once_and_has_the_rest(
     assert json.loads(files["contents.json"])["missing"] == said["missing"]
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_of_a_daemon_that_runs_it_has_state_metrics_and_configuration(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a line")
     async with running(tmp_path) as served:

@@ -40,11 +40,7 @@ class DaemonHarness:
     task: asyncio.Task[int]
 
     def __init__(
-        self,
-        folder: Path,
-        changes: Mapping[str, object],
-        tls: Mapping[str, str] | None = None,
-        clock: Clock | None = None,
+        self, folder: Path, changes: Mapping[str, object], tls: Mapping[str, str] | None = None, clock: Clock | None = None
     ) -> None:
         self.port = free_port()
         self.file = folder / "streamer.yaml"

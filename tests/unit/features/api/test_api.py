@@ -22,6 +22,9 @@ from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.api.played import SECRET, document_of, now_ms, play
 from tests.waiting import until
 
+NEEDS_PAGES = pytest.mark.needs("judge", "pair", "pause", "tap", "usubscription", "utwin")
+"""The document describes the pages of all features."""
+
 
 def test_the_document_is_one_of_openapi() -> None:
     from openapi_spec_validator import validate  # noqa: PLC0415  # as above
@@ -29,6 +32,7 @@ def test_the_document_is_one_of_openapi() -> None:
     validate(yaml.safe_load((files("streamer.features.api") / "openapi.yaml").read_text()))
 
 
+@NEEDS_PAGES
 async def test_every_page_is_in_the_document_and_no_other(served: DaemonHarness) -> None:
     document = await document_of(served)
     described = {(method, path) for path, item in document.data["paths"].items() for method in item}
@@ -37,6 +41,7 @@ async def test_every_page_is_in_the_document_and_no_other(served: DaemonHarness)
     assert {(method, path) for method, path in pages if path.startswith("/api/")} == described
 
 
+@NEEDS_PAGES
 async def test_what_needs_permission_is_what_the_document_says(served: DaemonHarness) -> None:
     document = await document_of(served)
     for path, item in document.data["paths"].items():
@@ -48,6 +53,7 @@ async def test_what_needs_permission_is_what_the_document_says(served: DaemonHar
             document.check(method, path, asked)
 
 
+@NEEDS_PAGES
 async def test_every_answer_is_as_described(served: DaemonHarness) -> None:
     await play(served)
     document = await document_of(served)
@@ -77,6 +83,7 @@ async def test_every_answer_is_as_described(served: DaemonHarness) -> None:
     assert statuses == {200, 400, 404}  # the last: it is not one of a pair
 
 
+@pytest.mark.needs("judge")
 async def test_itself_and_its_journal(served: DaemonHarness) -> None:
     await play(served)
     told = (await served.ask("/api/v1")).json
@@ -109,6 +116,7 @@ async def test_the_time_that_it_has_run_does_not_jump_with_the_clock(tmp_path: P
     assert (told["started"], told["uptime_s"]) == (as_moment(START_MS), 1.5)
 
 
+@pytest.mark.needs("judge")
 async def test_routes_queues_endpoints_and_flows_tell_the_same(served: DaemonHarness) -> None:
     await play(served)
     routes = {route["name"]: route for route in (await served.ask("/api/v1/routes")).json["routes"]}
@@ -129,6 +137,7 @@ async def test_routes_queues_endpoints_and_flows_tell_the_same(served: DaemonHar
     assert states["vehicle"]["authorities"] == ["veh1"]
 
 
+@pytest.mark.needs("judge", "pause")
 @pytest.mark.parametrize(
     ("query", "total"),
     [
@@ -153,6 +162,7 @@ async def test_flows_are_selected_by_state_route_and_endpoint(
     assert (flows["total"], len(flows["flows"])) == (total, total)
 
 
+@pytest.mark.needs("judge")
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 async def test_each_flow_is_on_exactly_one_page(served: DaemonHarness, limit: int) -> None:
     served.transport("cloud").lose_link()
@@ -174,6 +184,7 @@ async def test_each_flow_is_on_exactly_one_page(served: DaemonHarness, limit: in
     assert set(seen) >= {str(topic) for topic in topics[:59]}
 
 
+@pytest.mark.needs("usubscription")
 @pytest.mark.parametrize(
     ("usubscription", "where"),
     [(None, "none"), ({}, "here"), ({"external": {"service": "//veh1/0/3/0"}}, "external")],
@@ -224,8 +235,8 @@ async def test_an_unknown_page_and_a_wrong_method_are_errors_in_json(served: Dae
         (await served.ask("/api/v1/nothing"), 404),
         (await served.ask("/api/v2/routes"), 404),
         (await served.ask("/api/v1/routes", method="DELETE"), 405),
-        (await served.ask("/api/v1/pause"), 405),
-        (await served.ask("/api/v1/pause", raw=b"x" * 100_000), 413),
+        (await served.ask("/api/v1/dead-letters/purge", method="DELETE"), 405),
+        (await served.ask("/api/v1/dead-letters/purge", raw=b"x" * 100_000), 413),
     ):
         assert (asked.status, list(asked.json)) == (status, ["error"])
 

@@ -70,6 +70,7 @@ async def test_acts_are_the_daemons_and_have_the_users_name(
     ]
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ async def test_a_daemon_elsewhere_is_asked_by_url_with_a_token(
     assert "a daemon elsewhere is reached with --url" in capsys.readouterr().err
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_a_token_that_was_deleted_is_told_with_its_file_and_made_anew_at_a_reload(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +105,7 @@ async def test_a_token_that_was_deleted_is_told_with_its_file_and_made_anew_at_a
     assert await run(served, "pause", "--topic", str(SPEED)) == 0
 
 
+@pytest.mark.needs("judge")
 async def test_a_file_that_needs_a_restart_first_is_told_where_the_daemon_or_its_token_is_not_found(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ async def test_a_file_that_needs_a_restart_first_is_told_where_the_daemon_or_its
     assert "restarted" not in capsys.readouterr().err  # whoever names the token has to know which one it is
 
 
+@pytest.mark.needs("pause")
 async def test_a_user_whose_name_no_header_can_hold_is_not_named(
     served: DaemonHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -146,6 +150,7 @@ async def test_a_user_whose_name_no_header_can_hold_is_not_named(
         assert [line.split()[1:3] for line in audited(caplog)] == [["who=http", "where=127.0.0.1"]] * 2
 
 
+@pytest.mark.needs("judge")
 async def test_explain_tells_what_the_daemon_knows_or_what_the_file_says(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +164,7 @@ async def test_explain_tells_what_the_daemon_knows_or_what_the_file_says(
     assert await run(served, *question, "--running", "--from", "nowhere") == 2
 
 
+@pytest.mark.needs("pause")
 async def test_who_may_not_read_the_token_is_told_who_may(
     served: DaemonHarness, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

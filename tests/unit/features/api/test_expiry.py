@@ -87,6 +87,7 @@ def probed(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.needs("check")
 def test_the_probe_names_every_one_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_certificates(tmp_path, server=20 * DAY, client=50 * DAY, ca=-DAY)
     (tmp_path / "zenoh.json5").write_text(

@@ -29,6 +29,7 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 # the token
 
 
+@pytest.mark.needs("pause")
 async def test_the_token_is_made_once_for_its_owner_only_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path) as first:
@@ -69,6 +70,7 @@ def _open_to_others(token: Path) -> None:
     token.chmod(0o644)
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize("plant", [_a_link, _open_to_others])
 async def test_what_somebody_else_has_put_there_is_no_token_and_that_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, plant: Callable[[Path], None]
@@ -101,6 +103,7 @@ def test_the_token_is_where_the_configuration_says_or_beside_the_journal(tmp_pat
     assert token_file(configuration()) is None
 
 
+@pytest.mark.needs("pause")
 async def test_without_any_way_in_every_change_is_refused_and_told_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,6 +119,7 @@ async def test_without_any_way_in_every_change_is_refused_and_told_what_is_missi
 # pages in a browser
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize(
     ("headers", "reads", "changes"),
     [
@@ -153,6 +157,7 @@ async def test_pages_of_other_origins_get_nothing(
 PROXY = {"Host": "gw.example", "Origin": "https://gw.example", "Sec-Fetch-Site": "same-origin"}
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -197,6 +202,7 @@ async def test_nothing_is_kept_or_taken_for_something_else(served: DaemonHarness
         assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_refusals_and_changes_are_lines_of_the_audit_log(
     served: DaemonHarness, caplog: pytest.LogCaptureFixture
 ) -> None:

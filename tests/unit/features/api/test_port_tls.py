@@ -30,6 +30,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.needs("pause")
 async def test_the_port_speaks_tls_and_a_certificate_stands_for_the_token(
     tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +57,7 @@ async def test_the_port_speaks_tls_and_a_certificate_stands_for_the_token(
     ]
 
 
+@pytest.mark.needs("pause")
 async def test_a_certificate_of_another_ca_is_no_proof(
     tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ async def test_a_certificate_of_another_ca_is_no_proof(
         assert await post(served, client(certificates, "client"), {}) == 401
 
 
+@pytest.mark.needs("pause")
 async def test_wrong_clients_of_tls_leave_no_trace_and_keep_nobody_out(
     tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ def test_refused_certificates_are_told_within_bounds_with_address_and_reason(
     assert told[audit.LINES_PER_REQUESTER :] in ([], [f"denied_again who=http times={audit.LINES_PER_REQUESTER}"])
 
 
+@pytest.mark.needs("pause")
 def test_with_the_daemons_own_loop_certificates_count_and_a_stalled_handshake_ends(
     tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +146,7 @@ def test_with_the_daemons_own_loop_certificates_count_and_a_stalled_handshake_en
         assert runner.run(ask()) == (200, 401, b"")
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_a_reload_takes_other_certificates_or_says_what_is_wrong_with_them(tmp_path: Path, certificates: Path) -> None:
     async with running(tmp_path) as served:
         assert (await served.ask("/api/v1/paused")).status == 200
@@ -170,6 +175,7 @@ def renew(folder: Path, *names: str) -> None:
         (folder / "new" / name).replace(folder / name)
 
 
+@pytest.mark.needs("judge", "pause")
 @pytest.mark.parametrize("is_replaced", [True, False])
 async def test_commands_work_between_a_renewal_of_the_certificate_and_the_reload_and_after_it(
     tmp_path: Path, is_replaced: bool, capsys: pytest.CaptureFixture[str]
@@ -187,6 +193,7 @@ async def test_commands_work_between_a_renewal_of_the_certificate_and_the_reload
         assert await post(served, client(tmp_path, "client"), {}) == 200
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_a_key_that_does_not_belong_to_the_renewed_certificate_changes_nothing_and_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +212,7 @@ async def test_a_key_that_does_not_belong_to_the_renewed_certificate_changes_not
         assert await asyncio.to_thread(main, ["reload", "--config", str(served.file)]) == 0
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_a_file_system_that_hangs_keeps_the_port_open_with_the_certificate_from_before(
     tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,9 +248,7 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(certifica
     key = serialization.load_pem_private_key((certificates / "server.key").read_bytes(), None)
     (tmp_path / "key").write_bytes(
         key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"secret"),
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
         )
     )
     options: dict[str, Any] = tls(certificates) | {"key_file": str(tmp_path / "key")}

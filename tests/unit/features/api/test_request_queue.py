@@ -95,6 +95,7 @@ async def test_a_page_works_for_one_request_and_one_too_many_is_refused(
         assert sorted(each.status for each in await asyncio.gather(*asking)) == [200] * (MAX_WAITING + 1) + [503]
 
 
+@pytest.mark.needs("judge")
 async def test_metrics_status_and_reload_do_not_wait_for_dead_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamer.uprotocol.message import Options, UMessage, publish
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
@@ -13,6 +15,8 @@ from tests.waiting import POLL_S
 
 HOUR_MS = 3_600_000
 OTHER = SPEED._replace(authority="veh2")
+
+pytestmark = pytest.mark.needs("judge")  # explain
 
 
 async def explained(served: DaemonHarness, source: str) -> list[str]:

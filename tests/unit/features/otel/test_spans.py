@@ -33,11 +33,7 @@ async def test_a_sampled_traceparent_is_continued() -> None:
         harness.transports["cloud"].release_withheld()
         (span,) = spans.take(10)
         assert (span.trace_id, span.parent_id) == (int(TRACE, 16), int(PARENT, 16))
-        assert (span.names, span.outcome, span.code) == (
-            ("vehicle-cloud", "vehicle", "cloud"),
-            Outcome.DELIVERED,
-            UCode.OK,
-        )
+        assert (span.names, span.outcome, span.code) == (("vehicle-cloud", "vehicle", "cloud"), Outcome.DELIVERED, UCode.OK)
         assert span.end_ns - span.start_ns == 250_000_000
         assert span.end_ns == harness.clock.wall_ms() * 1_000_000
         assert span.attributes.traceparent is None

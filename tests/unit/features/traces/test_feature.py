@@ -39,11 +39,7 @@ async def test_traces_begin_change_their_folder_and_end(daemon: Process, tmp_pat
 async def test_reloads_links_and_the_end_are_in_the_events_and_a_kill_loses_none(daemon: Process, tmp_path: Path) -> None:
     plain = daemon.file.read_text()
     traced = plain + f"trace: {{path: {tmp_path}/traces}}\n"
-    for text in (
-        traced,
-        traced.replace("routes:\n", SECOND_ROUTE),
-        traced.replace("bus: cloud", "bus: cloud2"),
-    ):
+    for text in (traced, traced.replace("routes:\n", SECOND_ROUTE), traced.replace("bus: cloud", "bus: cloud2")):
         daemon.file.write_text(text)
         assert await asyncio.to_thread(daemon.reload) == 200
     begun = [("started", None), ("up", "vehicle"), ("up", "cloud")]

@@ -129,9 +129,7 @@ def test_a_file_that_is_gone_has_no_records_and_one_that_cannot_be_read_is_told(
 # the spool
 
 
-def test_records_are_read_once_as_they_are_written_and_also_after_their_file_was_closed_and_deleted(
-    tmp_path: Path,
-) -> None:
+def test_records_are_read_once_as_they_are_written_and_also_after_their_file_was_closed_and_deleted(tmp_path: Path) -> None:
     writer, reader = SpoolFileWriter(tmp_path), SpoolReader(tmp_path, pytest.fail)
     writer.write(row(1), row(2))
     assert numbers(reader.batches()) == [1, 2]

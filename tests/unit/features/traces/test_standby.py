@@ -19,9 +19,4 @@ async def test_one_on_standby_writes_no_events_and_begins_with_its_links_when_it
         two.active.daemon.stop()
         await until(lambda: standby.daemon.has_started, "the take-over")
     found = events_below(tmp_path / "traces-b", config.authority)
-    assert (found[0], sorted(found[1:3]), sorted(found[3:-1]), found[-1]) == (
-        begun[0],
-        begun[1:],
-        ended[:-1],
-        ended[-1],
-    )
+    assert (found[0], sorted(found[1:3]), sorted(found[3:-1]), found[-1]) == (begun[0], begun[1:], ended[:-1], ended[-1])

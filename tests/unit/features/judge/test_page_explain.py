@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streamer.journal.moments import as_moment
 from streamer.transports.base import LinkFailure, LinkState
 from tests.clock import START_MS, FakeClock
@@ -65,6 +67,7 @@ async def test_a_destination_that_is_alone_and_a_source_that_is_down_are_said_as
         assert answer["hops"][0]["link"]["why"] == f"is alone: no other node is connected to it since {since}"
 
 
+@pytest.mark.needs("pause")
 async def test_a_pause_is_said_beside_it(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running(tmp_path, clock=clock) as served:
