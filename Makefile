@@ -188,8 +188,9 @@ without: $(VENV)/.dev
 	rm -rf build/without
 	mkdir -p build/without && git ls-files -z | xargs -0 cp --parents -t build/without
 	@echo "Without $(CHOSEN)"
-	cd build/without && $(HERE)/python -m tests.without $(CHOSEN) && git init -q && git add -A && $(HERE)/ruff check . && $(HERE)/mypy && $(HERE)/lint-imports && \
-		$(HERE)/python -m tests.figures && $(HERE)/python -m pytest -n auto --maxprocesses 4 --dist loadfile \
+	cd build/without && $(HERE)/python -m tests.without $(CHOSEN) && git init -q && git add -A && \
+		$(HERE)/ruff check . && $(HERE)/mypy && $(HERE)/lint-imports && $(HERE)/python -m tests.figures && \
+		$(HERE)/python -m pytest -n auto --maxprocesses 4 --dist loadfile \
 		tests/unit tests/flow tests/test_structure.py tests/test_figures.py
 
 bench: build/bench/.compiled
