@@ -2,6 +2,7 @@
 
 import argparse
 import datetime as dt
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -136,8 +137,6 @@ def _days(text: str) -> int:
 def _path(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("expected a folder, got an empty string")
-    if found := sorted(set(text) & set("[]{}*?")):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: expected a folder without {' '.join(found)}: Spark takes them for a pattern"
-        )
+    if found := sorted(set(text) & set("[]{}*?" if re.match(r"[\w.+-]+:/", text) else "[]{}*?:")):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a folder without {' '.join(found)}, a pattern to Spark")
     return text.rstrip("/") or "/"

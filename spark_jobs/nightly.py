@@ -338,8 +338,8 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 if everything was computed, 1 if a job, a report or a notice failed or files were left out,
-    2 if it cannot begin or go on; else 3 if a date needs attention and that is asked for."""
+    """Returns the exit code: 0 if everything was computed, 1 if a job, a report or a notice failed, 2 if it cannot begin or
+    go on; else 3 if a date needs attention and that is asked for; else 4 if files were left out."""
     options = arguments.parse("spark_jobs.nightly", argv)
     began_s, outcome = time.perf_counter(), run_metrics.Run(time.time())
     try:
@@ -420,9 +420,11 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         sys.stderr.write(f"{date}: failed: {', '.join(sorted(names))}\n")
     if left_out:
         sys.stderr.write(f"trace files left out: {outcome.files_left_out}\n")
-    if not succeeded or reports.failed or left_out or outcome.webhook_failed:
+    if not succeeded or reports.failed or outcome.webhook_failed:
         return 1
-    return 3 if options.fail_on_attention and _needs_attention(options.dates, reports, outcome.verdict) else 0
+    if options.fail_on_attention and _needs_attention(options.dates, reports, outcome.verdict):
+        return 3
+    return 4 if left_out else 0
 
 
 def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figures | None) -> bool:

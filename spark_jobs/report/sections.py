@@ -4,6 +4,7 @@ A figure is a number under a name that says its unit. Lists are already cut to w
 rows that were left out. None means unknown, which is never the same as 0.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -315,6 +316,8 @@ def silent(rows: Collected) -> Figures:
 
 
 _COHORT = ("version", "compiled", "config")
+_CHANCE, _MANY = 0.001, 1000
+"""Twice the share, and so many failures, is no chance."""
 
 
 def cohorts(rows: Collected) -> Figures:
@@ -324,7 +327,8 @@ def cohorts(rows: Collected) -> Figures:
     for row in rows["cohorts"]:
         line = {name: row[name] for name in (*_COHORT, "streamers", "messages", *FAILURES, "unconfirmed", "lost")}
         others = {name: everything[name] - (row[name] or 0) for name in everything}
-        lines.append(line | {"bad_share": _bad_share(row), "others_share": _bad_share(others)})
+        shares = {"bad_share": _bad_share(row), "others_share": _bad_share(others)}
+        lines.append(line | shares | {"is_worse": _is_worse(*_bad_of(row), *_bad_of(others))})
     speed = [
         {name: row[name] for name in ("route", *_COHORT, "streamers", "messages", "latency_p50_us", "latency_p99_us")}
         for row in rows["cohort_routes"]
@@ -334,8 +338,24 @@ def cohorts(rows: Collected) -> Figures:
 
 def _bad_share(row: dict[str, Any]) -> float | None:
     """The share of messages that failed or were lost, of those that were to be delivered."""
-    due = (row["delivered"] or 0) + total([row], *FAILURES)
-    return total([row], *FAILURES, "lost") / due if due else None
+    bad, due = _bad_of(row)
+    return bad / due if due else None
+
+
+def _bad_of(row: dict[str, Any]) -> tuple[int, int]:
+    return total([row], *FAILURES, "lost"), (row["delivered"] or 0) + total([row], *FAILURES)
+
+
+def _is_worse(bad: int, due: int, others_bad: int, others_due: int) -> bool:
+    """Whether a cohort fails or loses at least twice the share of all others, and chance alone would hardly make it as many.
+
+    Chance: a Poisson distribution with the share of all together.
+    """
+    if not bad or not others_due or bad * others_due < 2 * others_bad * due:
+        return False
+    mean = due * (bad + others_bad) / (due + others_due)
+    fewer = sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(min(bad, _MANY)))
+    return bad >= _MANY or 1 - fewer < _CHANCE
 
 
 def links(rows: Collected) -> Figures:

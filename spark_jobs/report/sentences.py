@@ -21,8 +21,6 @@ OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)",
 _NAME_CHARACTERS = 48
 _LONG_S = 3600
 """Links that were down for so long are told with the other troubles of a streamer."""
-_ENOUGH = 10
-"""Fewer messages than these may fail by chance."""
 UNKNOWN_SHARE = 0.001
 """Of so many messages it may be unknown each day what became of them: vehicles are parked."""
 _FAR = 0.2
@@ -78,11 +76,14 @@ def troubles(row: Figures) -> list[str]:
     return told
 
 
-def is_worse(row: Figures) -> bool:
-    """Whether a cohort fails or loses at least twice the share of all others, and enough messages to tell."""
-    bad, others = row["bad_share"], row["others_share"]
-    failed = sum(row[name] or 0 for name in (*REASONS, "lost"))
-    return bad is not None and others is not None and bad >= 2 * others and failed >= _ENOUGH
+def _worse_ones(figures: Figures) -> list[Figures]:
+    return [row for row in figures["cohorts"]["rows"] if row["is_worse"]] if figures["cohorts"] else []
+
+
+def _worse(row: Figures) -> str:
+    """What is worse with a version or configuration than with all others."""
+    name = f"version {short_name(row['version'] or 'unknown')} with configuration {short_name(row['config'] or 'unknown')}"
+    return f"{name} fails or loses {share(row['bad_share'])}, all others {share(row['others_share'])}"
 
 
 def _failing(row: Figures) -> str:
@@ -127,6 +128,9 @@ def judged(figures: Figures) -> tuple[str, list[Reason]]:
     if figures["silent"] and (silent := figures["silent"]["totals"]["usual"]):
         told = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
         matter("silent", told, streamers=silent)
+    for row in _worse_ones(figures):
+        bad = sum(row[name] or 0 for name in (*REASONS, "lost"))
+        matter("version_worse", _worse(row), messages=bad, due=round(bad / row["bad_share"]))
     if failed := len(figures.get("jobs_failed") or ()):
         matter("jobs_failed", f"{plural(failed, 'job')} failed", jobs=failed)
     if slo and (unmet := slo["objectives"] - slo["met"]):
@@ -275,17 +279,18 @@ def _lacking(figures: Figures) -> str:
 
 def _failures(figures: Figures) -> str:
     failed, letters = key(figures, "failed"), figures["dead_letters"]
+    worse = "".join(f"; {_worse(row)}" for row in _worse_ones(figures))
     if failed["value"] is None:
         return "The number of failed messages is unknown: the table route_hourly was not written."
     if not failed["value"]:
-        return f"No message failed at a streamer{against_usual(failed)}."
+        return f"No message failed at a streamer{against_usual(failed)}{worse}."
     sentence = f"{plural(failed['value'], 'message').capitalize()} failed at a streamer{against_usual(failed)}"
     if letters is None or not letters["messages"]:
-        return f"{sentence}; the reasons are unknown."
+        return f"{sentence}; the reasons are unknown{worse}."
     first = letters["reasons"][0]
     only = "all" if first["messages"] == letters["messages"] else f"{share(first['messages'] / letters['messages'])} of them"
     how = REASONS.get(first["outcome"], first["outcome"])
-    return f"{sentence}; {only} {how} ({short_name(first['ucode'] or 'no reason given')})."
+    return f"{sentence}; {only} {how} ({short_name(first['ucode'] or 'no reason given')}){worse}."
 
 
 def _speed(figures: Figures) -> str:

@@ -199,7 +199,7 @@ def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, l
                    | {"total_rows": 9}],
         "silent_totals": [{"silent": 9, "usual": 4, "recorded": 13}],
         "cohorts": [cohort | sums | {"lost": 3, "total_rows": 12}, cohort | sums | {"version": None, "lost": 0}],
-        "cohort_totals": [sums | {"messages": 1000, "delivered": 900, "lost": 3}],
+        "cohort_totals": [{name: 3 * number for name, number in sums.items()} | {"lost": 6}],
         "cohort_routes": [cohort | {"route": route, "messages": 61, "latency_p50_us": 71, "latency_p99_us": 81}],
         "links": [link],
         "link_totals": [links | {"drain_s": 2.5}],

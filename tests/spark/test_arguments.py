@@ -27,6 +27,7 @@ def test_one_date_several_dates_or_none() -> None:
         pytest.param(["--date", "2026-11-20", "--to", "2026-11-21"], "use one or the other", id="both"),
         pytest.param(["--date", "2026-11-20", "--input", ""], "expected a folder, got an empty string", id="no-folder"),
         pytest.param(["--date", "2026-11-20", "--input", "/in[1]"], "'/in[1]': expected a folder without [ ]", id="pattern"),
+        pytest.param(["--date", "2026-11-20", "--input", "/a b:c"], "'/a b:c': expected a folder without :", id="scheme"),
         pytest.param(
             ["--date", "2026-11-20", "--output", "/out*"], "'/out*': expected a folder without *", id="pattern-out"
         ),

@@ -52,6 +52,7 @@ def test_every_kind_of_reason_is_in_the_schema() -> None:
     everything = figures(collected(), DAY, MADE) | {"jobs_failed": ["latency"]}
     everything["health"]["totals"] |= {"files_left_out": 1, "records_impossible": 1}
     everything["fan_out"]["totals"]["missing"] = everything["slo"]["objectives"] = 100
+    everything["cohorts"]["rows"][0]["is_worse"] = True
     told = {each.kind for each in judged(everything)[1]}
     told |= {each.kind for each in judged(figures({}, DAY, MADE))[1]}
     silent = collected() | {"routes": [], "audit_days": [], "anomalies": [], "slo": [], "clocks": [], "fan_out_totals": [{}]}

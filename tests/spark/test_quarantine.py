@@ -192,7 +192,7 @@ def test_the_tables_are_made_and_what_is_left_out_is_named_and_counted(
     bad = [fault(write(traces, [record(streamer="bad")])[0]) for fault in (newer_by_name, torn)]
     bad.append(mistyped(write(traces, [record("09:00", streamer="both ways")])[0]))
     monkeypatch.setattr(nightly, "JOBS", (streamer_health.JOB,))
-    assert nightly.main(arguments(tmp_path)) == 1
+    assert nightly.main(arguments(tmp_path)) == 4
     told = capsys.readouterr().out
     assert all(str(path) in told for path in bad)
     rows = pq.read_table(tmp_path / "tables" / "streamer_health" / f"date={DATE}").to_pylist()
@@ -214,7 +214,7 @@ def test_a_night_that_left_files_out_ends_with_1_and_says_which(
     monkeypatch.setattr(NightlyRun, "run", run)
     (good,) = write(tmp_path / "traces", [record()])
     bad = [newer_by_name(write(tmp_path / "traces", [record()])[0]) for _ in range(25)]
-    assert nightly.main(arguments(tmp_path)) == 1
+    assert nightly.main(arguments(tmp_path)) == 4
     said = capsys.readouterr()
     assert read == [({DATE}, {day: {} for day in sorted(read[0][1])} | {DATE: read[0][1][DATE]})]
     assert set(read[0][1][DATE]) == {f"hour=7/streamer=gateway/{path.name}" for path in (good, *bad)}

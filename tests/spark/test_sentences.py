@@ -6,7 +6,8 @@ import pytest
 
 from spark_jobs.report.figures import figures
 from spark_jobs.report.reading import FAULTS
-from spark_jobs.report.sentences import REASONS, against_usual, sentences, verdict
+from spark_jobs.report.sentences import REASONS, against_usual, judged, sentences, verdict
+from spark_jobs.schema import FAILURES
 from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
 
@@ -100,3 +101,17 @@ def test_the_verdict_counts_all_that_matters() -> None:
         "120 messages lost, 120 messages unknown, because of veh1 from 09:00 to 10:00, 4 streamers silent, 6 objectives "
         "not met, 450 of 3\u202f000 deliveries of broadcasts missing and 4 more",
     )
+
+
+@pytest.mark.parametrize(("failed", "lost", "is_told"), [(6, 0, True), (2, 4, True), (2, 0, False), (0, 0, False)])
+def test_a_version_that_fails_or_loses_more_than_chance_makes_it_is_in_sentence_and_verdict(
+    failed: int, lost: int, is_told: bool
+) -> None:
+    own = dict.fromkeys(FAILURES, 0) | {"delivered": 72 - failed, "expired": failed, "lost": lost}
+    cohort = collected()["cohorts"][0] | own | {"version": "2.0", "config": "ab"}
+    everything = own | {"delivered": 72 - failed + 647, "expired": failed + 1}
+    day = figures(collected() | {"cohorts": [cohort], "cohort_totals": [everything]}, DAY, MADE)
+    reasons = [each for each in judged(day)[1] if each.kind == "version_worse"]
+    text = "version 2.0 with configuration ab fails or loses 8.3\u202f%, all others 0.15\u202f%"
+    assert [(each.text, each.figures) for each in reasons] == [(text, {"messages": 6, "due": 72})] * is_told
+    assert (text in sentences(day)[2]) == is_told
