@@ -87,15 +87,8 @@ def collected(
         ],
         "health": [health | span | {"clock_skew_ms": -41.5, "skew_against": "gw", "skew_messages": 20, "total_rows": 1}],
         "health_totals": [
-            {
-                "records": 4000,
-                "restarts": 1,
-                "gaps": 3,
-                "records_missing": 17,
-                "records_impossible": 0,
-                "files_left_out": 2,
-                "streamers": 1,
-            }
+            {"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "records_impossible": 0, "files_left_out": 2}
+            | {"streamers": 1}
         ],
         "clocks": [
             {"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1},
@@ -165,24 +158,10 @@ def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, l
     counts = {name: place + 2 for place, name in enumerate(OUTCOMES)}
     sums = counts | {"messages": sum(counts.values()), "bytes": 12, "redelivered": 5}
     cohort = {"version": authority, "compiled": False, "config": route, "streamers": 41}
-    trouble = {
-        "streamer": authority,
-        "total_rows": 77,
-        "handed_over": 12,
-        "never_came": 13,
-        "unknown": 22,
-        "lacking": 14,
-        "due": 900,
-    }
-    trouble |= dict.fromkeys(FAILURES, 15) | {"undelivered": 84, "is_failing": True, "unmet": 16, "unusual": 17}
-    trouble |= {
-        "records_missing": 18,
-        "records_impossible": 21,
-        "files_left_out": 19,
-        "clock_ms": -2000.0,
-        "offline_s": 7200.0,
-        "ucode": route,
-    }
+    trouble = {"streamer": authority, "total_rows": 77, "handed_over": 12, "never_came": 13, "unknown": 22, "lacking": 14}
+    trouble |= dict.fromkeys(FAILURES, 15) | {"undelivered": 84, "is_failing": True, "unmet": 16, "unusual": 17, "due": 900}
+    trouble |= {"records_missing": 18, "records_impossible": 21, "files_left_out": 19, "clock_ms": -2000.0}
+    trouble |= {"offline_s": 7200.0, "ucode": route}
     link = {"streamer": authority, "endpoint": route, "transport": "mqtt5", "reason": route, "total_rows": 30}
     link |= {"down_ts": "2026-11-19T23:59:00.000Z", "up_ts": "2026-11-20T02:00:00.000Z", "offline_s": 7200.0}
     link |= {"piled_up": 800, "piled_up_bytes": 8100, "drain_s": 2.5, "version": "1.3.2", "config": "ab"}
