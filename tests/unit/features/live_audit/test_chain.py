@@ -124,8 +124,7 @@ async def chain(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             streamers.append(streamer(tmp_path, "middle", behind, middle, "hub"))
             behind = zenoh(between, ["veh1", "gw", "middle"])
         streamers.append(streamer(tmp_path, "hub", behind, mqtt(last, ["*"], "hub"), None))
-        for each in streamers:
-            await stack.enter_async_context(each)
+        await asyncio.gather(*map(stack.enter_async_context, streamers))  # each is up once its neighbour is there
         yield Chain(relay, streamers, vehicle, cloud)
 
 
