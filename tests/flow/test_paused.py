@@ -10,7 +10,7 @@ from streamer.features.api.metrics import Exposition
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import Presence
 from streamer.transports.errors import RefusedError
-from streamer.uprotocol.message import UMessage
+from streamer.uprotocol.message import UMessage, UPriority
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -335,3 +335,32 @@ async def test_whatever_is_paused_and_resumed_every_message_leaves_once_and_in_t
         harness.pass_time(20_000)
         for topic in TOPICS:
             assert [m for m in harness.sent("cloud") if m.attributes.source == topic] == sent[topic]
+
+
+async def test_below_a_class_lanes_are_paused_as_long_as_all_of_their_messages_are() -> None:
+    async with RouterHarness() as harness:
+        egress = harness.router.egresses["cloud"]
+        egress.pause_below(UPriority.CS5 - 1)
+        low, urgent = harness.speed(priority=UPriority.CS1), harness.speed(source=DOORS, priority=UPriority.CS5)
+        harness.arrive("vehicle", low, urgent)
+        assert (harness.sent("cloud"), waiting(harness.router)) == ([urgent], 1)
+        behind, ahead = harness.speed(priority=UPriority.CS6), harness.speed(source=DOORS, priority=UPriority.CS4)
+        harness.arrive("vehicle", behind, ahead)  # order in a flow is kept: the first one goes with the urgent one behind it
+        assert (harness.sent("cloud"), waiting(harness.router)) == ([urgent, low, behind], 1)
+        egress.pause_below(0)
+        assert (harness.sent("cloud"), waiting(harness.router)) == ([urgent, low, behind, ahead], 0)
+        harness.check_books()
+
+
+async def test_a_rule_and_a_class_pause_a_lane_each_for_itself() -> None:
+    async with RouterHarness() as harness:
+        egress = harness.router.egresses["cloud"]
+        harness.arrive("vehicle", first := harness.speed())
+        pause(harness.router, SPEED)
+        egress.pause_below(UPriority.CS6)
+        harness.arrive("vehicle", harness.speed(), harness.speed(source=UUri.parse("//veh1/9/1/9000")))
+        resume(harness.router, SPEED)
+        assert (harness.sent("cloud"), waiting(harness.router)) == ([first], 2)
+        pause(harness.router, SPEED)
+        egress.pause_below(0)
+        assert waiting(harness.router) == 1

@@ -99,6 +99,7 @@ class Egress:
         self.queues: list[RouteQueue] = []
         self.store = store
         self.pause_rules = PauseRules() if pause_rules is None else pause_rules
+        self._paused_below = 0
         self._settler = settler
         self._custody = custody
         self._random = random
@@ -157,8 +158,8 @@ class Egress:
 
     def lane_added(self, lane: Lane) -> None:
         """Watch a lane that a queue has created, and hold it if it is paused."""
-        if lane.queue.may_pause and self.pause_rules.rule_for(*lane.key):
-            self.hold(lane, Hold.PAUSED)
+        if lane.queue.may_pause:
+            self._judge_pause(lane)
         self._absent.watch(lane)
 
     def lane_retired(self, lane: Lane) -> None:
@@ -195,19 +196,30 @@ class Egress:
     # -- holding lanes
 
     def apply_pause_rules(self) -> None:
-        """Hold the lanes that the pause rules match now, and release the others."""
+        """Hold the lanes that are paused now, and release the others."""
         goes_on = False
         for lane in [lane for queue in self.queues if queue.may_pause for lane in queue.lanes.values()]:
-            if self.pause_rules.rule_for(*lane.key):
-                self.hold(lane, Hold.PAUSED)
-            elif lane.hold & Hold.PAUSED:
-                lane.set_hold(lane.hold & ~Hold.PAUSED)
-                self._settler.log.held(lane, PAUSED, RELEASED)
+            if self._judge_pause(lane):
                 self.refill(lane)
                 self.mark_ready(lane)
                 goes_on = True
         if goes_on:
             self.pump(self._clock.wall_ms())
+
+    def pause_below(self, priority_class: int) -> None:
+        """Pause every lane while all of its messages are below a priority class; 0: none is paused for that."""
+        self._paused_below = priority_class
+        self.apply_pause_rules()
+
+    def _judge_pause(self, lane: Lane) -> bool:
+        """Pause a lane, or end its pause; return whether it was paused until now."""
+        if 0 <= lane.highest_class < self._paused_below or self.pause_rules.rule_for(*lane.key):
+            self.hold(lane, Hold.PAUSED)
+        elif lane.hold & Hold.PAUSED:
+            lane.set_hold(lane.hold & ~Hold.PAUSED)
+            self._settler.log.held(lane, PAUSED, RELEASED)
+            return True
+        return False
 
     def apply_policies(self) -> None:
         """Apply the policies again: use the smallest window of the routes, and their largest quota of lower classes.
@@ -226,6 +238,8 @@ class Egress:
 
     def mark_ready(self, lane: Lane) -> None:
         """Have a lane served, if it has a message that may be sent; settle its messages if nobody listens to them."""
+        if self._paused_below and lane.queue.may_pause:
+            self._judge_pause(lane)
         if not self._ready.mark_ready(lane) and lane.is_for_nobody:
             self._absent.unheard(lane)
 
