@@ -207,7 +207,7 @@ def configuration_keys() -> int:
     definitions = schema["$defs"]
     options = (part for name, part in definitions.items() if name.endswith(".options"))
     found = (path for part in (schema, *options) for path, _, _ in leaves(part, definitions))
-    return sum(path.partition(".")[0] not in of_features() for path in found)
+    return sum(set(path.split(".")).isdisjoint(of_features()) for path in found)
 
 
 EMPTY = {"set", "dict", "list", "deque", "OrderedDict", "defaultdict", "Counter"}

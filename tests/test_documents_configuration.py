@@ -35,11 +35,12 @@ def default_of(node: dict[str, Any], is_required: bool) -> object:
     return "required" if is_required else node["default"]
 
 
-def described(headings: list[str]) -> dict[str, object]:
-    """Key to default, as the tables below some headings say."""
+def described(headings: list[str], *of_features: Path) -> dict[str, object]:
+    """Key to default, as the tables below some headings say, and those below the heading Keys on pages of features."""
     found: dict[str, object] = {}
-    for heading in headings:
-        for keys, default, meaning in rows(DOCS / "configuration.md", heading):
+    places = [(DOCS / "configuration.md", heading) for heading in headings] + [(page, "## Keys") for page in of_features]
+    for place in places:
+        for keys, default, meaning in rows(*place):
             assert meaning, keys
             for key in INLINE.findall(keys):
                 assert key not in found, key
@@ -65,7 +66,8 @@ def test_every_key_is_described_with_its_default() -> None:
     }
     page = (DOCS / "configuration.md").read_text()
     headings = [f"### {name}" for name in re.findall(r"^### (.*)$", page.partition("\n## Reference\n")[2], re.MULTILINE)]
-    assert described(headings) == known
+    own = [each for each in sorted(DOCS.glob("features/*.md")) if "\n## Keys\n" in each.read_text()]
+    assert described(headings, *own) == known
 
 
 @pytest.mark.parametrize("kind", OURS)

@@ -36,7 +36,7 @@ class PairTlsConfig(Section):
     """TLS on the link, by which both prove themselves with certificates, in addition to the key."""
 
     ca_file: FilePath
-    """The CA certificates from which the other one's certificate has to come, as PEM."""
+    """The CA certificates that the peer's certificate has to come from, as PEM."""
     cert_file: FilePath
     """This one's certificate and the intermediate ones, as PEM."""
     key_file: FilePath
@@ -44,12 +44,12 @@ class PairTlsConfig(Section):
 
 
 class PairConfig(FeatureSection):
-    """The other streamer of the pair, and how this one reaches it: one of the two listens, the other one connects."""
+    """The peer of the pair, and how this streamer reaches it: one of the two listens, and one connects."""
 
     listen: HostPort | None = None
     """host:port where this one waits for the other."""
     connect: HostPort | None = None
-    """host:port where the other one listens."""
+    """host:port where the peer listens."""
     key_file: FilePath
     """A file with the key that both share, at least 16 bytes. Only they may be able to read it."""
     tls: PairTlsConfig | None = None
@@ -148,7 +148,7 @@ class PairConfig(FeatureSection):
             yield checked("pair.tls", self.context, "the certificate belongs to the key")
 
     def _probe_link(self, running: Mapping[str, Any] | None) -> Answer:
-        """Probe the link; of a running streamer, ask for its differences from the other one, which only they know."""
+        """Probe the link, or return in what a running streamer differs from its peer, which only these two know."""
         pair = {} if running is None else running.get("pair") or {}  # an earlier version has no such part
         if differences := pair.get("differences"):
             return warning("; ".join(map(str, differences)))

@@ -30,11 +30,7 @@ class File:
     """A journal in memory. ``top`` is the highest number that was written."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        bounds: LetterBounds = BOUNDS,
-        form: FileForm = JOURNAL,
-        is_set_up: bool = True,
+        self, connection: sqlite3.Connection, bounds: LetterBounds = BOUNDS, form: FileForm = JOURNAL, is_set_up: bool = True
     ) -> None:
         build(connection, form)
         if is_set_up:

@@ -136,11 +136,7 @@ def test_a_whole_log_is_whole_and_left_as_it_is(path: Path) -> None:
     ids=["bit", "header", "frames", "sector"],
 )
 def test_damage_in_the_middle_of_the_log_costs_what_was_there_and_not_what_follows(
-    path: Path,
-    caplog: pytest.LogCaptureFixture,
-    how: Callable[[bytearray], bytearray],
-    most_lost: int,
-    is_restarted: bool,
+    path: Path, caplog: pytest.LogCaptureFixture, how: Callable[[bytearray], bytearray], most_lost: int, is_restarted: bool
 ) -> None:
     change(path, how)
     damaged = Path(f"{path}-wal").read_bytes()
@@ -243,9 +239,7 @@ def test_a_transaction_that_failed_at_its_end_is_no_damage(path: Path) -> None:
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4),
-    st.floats(0, 1),
-    st.booleans(),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=4), st.floats(0, 1), st.booleans()
 )
 def test_whatever_happens_to_the_log_nothing_false_is_read_and_nothing_is_lost_silently(
     tmp_path_factory: pytest.TempPathFactory, killed: Path, flips: list[tuple[float, int]], end: float, is_cut: bool
