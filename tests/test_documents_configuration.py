@@ -35,12 +35,11 @@ def default_of(node: dict[str, Any], is_required: bool) -> object:
     return "required" if is_required else node["default"]
 
 
-def described(headings: list[str], *of_features: Path) -> dict[str, object]:
-    """Key to default, as the tables below some headings say, and those below the heading Keys on pages of features."""
+def described(headings: list[str]) -> dict[str, object]:
+    """Key to default, as the tables below some headings say."""
     found: dict[str, object] = {}
-    places = [(DOCS / "configuration.md", heading) for heading in headings] + [(page, "## Keys") for page in of_features]
-    for place in places:
-        for keys, default, meaning in rows(*place):
+    for heading in headings:
+        for keys, default, meaning in rows(DOCS / "configuration.md", heading):
             assert meaning, keys
             for key in INLINE.findall(keys):
                 assert key not in found, key
@@ -61,13 +60,12 @@ def test_every_key_is_described_with_its_default() -> None:
         path: default_of(node, is_required)
         for path, node, is_required in leaves(schema, schema["$defs"])
         if path not in ("endpoints.NAME.options", "permissions.tap.options")
-        and path.partition(".")[0] not in of_features()  # on their own pages
+        and set(path.split(".")).isdisjoint(of_features())  # on their own pages
         and ".".join(path.split(".")[:2]) not in mirrored
     }
     page = (DOCS / "configuration.md").read_text()
     headings = [f"### {name}" for name in re.findall(r"^### (.*)$", page.partition("\n## Reference\n")[2], re.MULTILINE)]
-    own = [each for each in sorted(DOCS.glob("features/*.md")) if "\n## Keys\n" in each.read_text()]
-    assert described(headings, *own) == known
+    assert described(headings) == known
 
 
 @pytest.mark.parametrize("kind", OURS)

@@ -6,6 +6,7 @@ To take one out: delete its folder, its lines here, and its folder of tests.
 from streamer.clock import Clock
 from streamer.config.models import Config, with_sections
 from streamer.features.black_box.feature import BlackBoxFeature
+from streamer.features.budget.feature import BudgetFeature
 from streamer.features.check.feature import CheckFeature
 from streamer.features.judge.feature import JudgeFeature
 from streamer.features.live_audit.feature import LiveAuditFeature
@@ -29,6 +30,7 @@ FEATURES: tuple[type[Feature], ...] = (
     TapFeature,
     LiveAuditFeature,
     PauseFeature,
+    BudgetFeature,
     MulticastFeature,
     UsubscriptionFeature,
     UtwinFeature,

@@ -4,7 +4,4 @@ from tests.flow.ledger import Witness
 from tests.unit.features.tap.witness import TapWitness
 from tests.unit.features.traces.witness import TraceWitness
 
-WITNESSES: tuple[type[Witness], ...] = (
-    TapWitness,
-    TraceWitness,
-)
+WITNESSES: tuple[type[Witness], ...] = (TapWitness, TraceWitness)

@@ -14,11 +14,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamer.daemon import Daemon
 from streamer.delivery.outcomes.settle import NO_ROUTE
 from streamer.features.api.metrics import Exposition
+from streamer.features.budget.config import BudgetConfig
+from streamer.features.budget.feature import BudgetFeature
+from streamer.features.budget.period import Period
+from streamer.features.budget.service import BudgetUse
 from streamer.features.every import FILE
 from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.push import Push
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
+from streamer.features.record import one_of
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import ByteCounts, Report, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
@@ -106,6 +111,8 @@ async def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     (tmp_path / "pair.key").write_text("k" * 32)
     raw["pair"] = {"listen": "127.0.0.1:0", "key_file": str(tmp_path / "pair.key")}
     daemon = Daemon(FILE.model_validate(raw))
+    use = BudgetUse(BudgetConfig(bytes=1), Period(0, 1), 1, False, 1)
+    one_of(daemon.features, BudgetFeature).uses = {"cloud": use}
     told = list(families(pair_of(daemon.features)))
     pair_of(daemon.features)._is_standby = False  # as of one that is active
     others = [feature.families for feature in daemon.features if not isinstance(feature, PairFeature)]

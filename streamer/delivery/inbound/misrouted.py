@@ -31,10 +31,7 @@ class MisroutedCopies:
     """
 
     def __init__(
-        self,
-        seen: SeenIds,
-        duplicate: Callable[[Received], None],
-        fail_unrouted: Callable[[Received, Failure], None],
+        self, seen: SeenIds, duplicate: Callable[[Received], None], fail_unrouted: Callable[[Received, Failure], None]
     ) -> None:
         self._seen = seen
         self._duplicate = duplicate

@@ -52,10 +52,7 @@ def dead_letter(failed: FailedMessage, authority: str, resource: int, sink: UUri
         payload_bytes=failed.failure.payload_bytes,
     ).SerializeToString()
     attributes = Attributes(
-        UMessageType.PUBLISH,
-        USTREAMER.at(authority, resource),
-        sink,
-        payload_format=UPayloadFormat.PROTOBUF,
+        UMessageType.PUBLISH, USTREAMER.at(authority, resource), sink, payload_format=UPayloadFormat.PROTOBUF
     )
     return UMessage(new_id(failed.last_ms), attributes, payload)
 

@@ -87,12 +87,7 @@ class FlowLog:
         self._window_s = max(config.repeat_s, SHORTEST_WINDOW_S)
 
     def failed(
-        self,
-        message: UMessage,
-        failure: Failure,
-        names: tuple[str, str, str],
-        attempts: int = 0,
-        event: str = REFUSED,
+        self, message: UMessage, failure: Failure, names: tuple[str, str, str], attempts: int = 0, event: str = REFUSED
     ) -> None:
         """Log that a message was not delivered. ``names``: of route, ingress and egress; empty for none.
 

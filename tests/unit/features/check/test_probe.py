@@ -204,9 +204,7 @@ def test_what_is_no_database_is_a_problem(tmp_path: Path, content: bytes, log: b
     assert path.read_bytes() == content
 
 
-def test_a_file_that_a_streamer_uses_is_a_problem_unless_it_is_the_one_of_this_configuration(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_a_streamer_uses_is_a_problem_unless_it_is_the_one_of_this_configuration(tmp_path: Path) -> None:
     path = tmp_path / "it.db"
     path.touch()
     lock = FileLock(path, FileError)

@@ -68,10 +68,7 @@ class Station:
                     },
                     "up": {"transport": "memory", "authorities": ["*"]},
                 },
-                routes=[
-                    {"from": "down", "to": "up", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
-                    {"from": "up", "to": "down"},
-                ],
+                routes=[{"from": "down", "to": "up", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "up", "to": "down"}],
             ),
             clock=self.clock,
             additions=Additions(observers=(counter,), steps=(lambda inlet: CountingStep(inlet.endpoint, counter),)),
