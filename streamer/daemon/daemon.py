@@ -125,7 +125,7 @@ class Daemon(Assembly):
                 recovering.cancel()  # messages that are still only in the journal stay there
                 left = 0 if self._is_abrupt else await self._drain_while_active()
                 if self._is_abrupt:
-                    take_arrivals(self.router)
+                    await take_arrivals(self.router)
                 for task in (ticking, serving, listening):
                     task.cancel()
             return left

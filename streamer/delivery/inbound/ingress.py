@@ -537,10 +537,7 @@ class Ingress(UListener):
         return True
 
     def _make_room(self, leg: Leg, size: int, outdated: Sequence[Delivery]) -> Failure | None:
-        """Make room for a message of ``size`` bytes in the queue of a leg; return why it is refused, None if it is not.
-
-        ``outdated``: deliveries that the message replaces. They go first where others would be evicted for it.
-        """
+        """Make room for a message in the queue of a leg whose ``outdated`` messages are too small, or return the refusal."""
         queue, attributes = leg.queue, leg.attributes
         if queue.quotas.has_quotas and queue.exceeds_quota(attributes.source.authority, size):
             return refusals.OVER_QUOTA
@@ -556,9 +553,6 @@ class Ingress(UListener):
         return refusals.PAUSED if is_paused and not queue.has_room_for_paused(size) else None
 
     def _count_there(self, received: Received, queue: RouteQueue) -> None:
-        """Count a Publish as a duplicate on a route that its copy for another authority has taken, and release it.
-
-        It does not wait for the outcome of that copy.
-        """
+        """Count a Publish as a duplicate on a route that its copy for another authority has taken; release it at once."""
         self._settler.duplicate(received, self.name, queue.stats, queue)
         self._seen.release(received)

@@ -8,8 +8,8 @@ The law of this file:
   router goes on receiving from them, into the journal, while earlier messages make progress and sent ones may be confirmed.
   Then the drain waits briefly for messages in flight. The rest stays in the journal; what it has no room for becomes a dead
   letter.
-- One of a pair that steps back delivers nothing more, and waits for nothing. What has arrived from other networks than MQTT
-  enters the journal, whatever the bounds of the queues say: the other streamer may not have heard it (`take_arrivals`).
+- One of a pair that steps back delivers nothing more. What has arrived from other networks than MQTT, also in the sockets
+  after a pause, enters the journal, whatever the bounds of the queues say: its peer may not have heard it (`take_arrivals`).
 - A drain without a journal, or with one that cannot be written, first stops receiving everywhere, then waits for everything.
   What is left becomes dead letters, except for messages that their source still has.
 """
@@ -89,16 +89,13 @@ async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds:
     logger.info("receiving_ended endpoint=%s received=%d", ingress.name, ingress.stats.received)
 
 
-def take_arrivals(router: Router) -> None:
-    """Let messages that no network retransmits enter their lanes until the transports have stopped, and no others.
+async def take_arrivals(router: Router) -> None:
+    """Stop receiving at all endpoints; messages that no network retransmits enter their lanes, however many there are.
 
     For one of a pair that steps back. The caller writes to the journal what has no outcome.
     """
-    for name, ingress in router.ingresses.items():
-        if router.transports[name].source_retransmits:
-            ingress.close()
-        elif name != LOCAL_ENDPOINT:
-            ingress.take_rest(beyond_bounds=True)
+    outside = ((each, router.transports[name]) for name, each in router.ingresses.items() if name != LOCAL_ENDPOINT)
+    await asyncio.gather(*(stop_receiving(ingress, transport, beyond_bounds=True) for ingress, transport in outside))
 
 
 def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:

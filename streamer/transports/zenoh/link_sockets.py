@@ -72,8 +72,15 @@ class LinkSocket:
     def has_room(self) -> bool:
         """Return whether the connection holds no more unacknowledged bytes than the limit."""
         try:
-            return self._unacknowledged() <= self._limit
+            return self._bytes(termios.TIOCOUTQ) <= self._limit
         except (OSError, ValueError):  # a closed socket has no descriptor
+            return False
+
+    def has_unread(self) -> bool:
+        """Return whether bytes have come that Zenoh has not read."""
+        try:
+            return self._bytes(termios.FIONREAD) > 0
+        except (OSError, ValueError):
             return False
 
     def look(self, now_s: float) -> None:
@@ -81,7 +88,7 @@ class LinkSocket:
         if _TCP_INFO is None or self.arrival.is_over:
             return
         try:
-            unacknowledged = self._unacknowledged()
+            unacknowledged = self._bytes(termios.TIOCOUTQ)
             info = self._connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
         except (OSError, ValueError):
             return
@@ -99,9 +106,8 @@ class LinkSocket:
         """Close the duplicate."""
         _close(self._connection)
 
-    def _unacknowledged(self) -> int:
-        held = fcntl.ioctl(self._connection, termios.TIOCOUTQ, _ZERO)
-        return int.from_bytes(held, sys.byteorder)
+    def _bytes(self, queue: int) -> int:
+        return int.from_bytes(fcntl.ioctl(self._connection, queue, _ZERO), sys.byteorder)
 
 
 class _Found(NamedTuple):
@@ -165,6 +171,12 @@ class LinkSockets:
             if not each.has_room():
                 return False
         return True
+
+    async def until_read(self, within_s: float) -> None:
+        """Wait until Zenoh has read what has come, at most ``within_s`` seconds: after a pause of the process it is much."""
+        for _ in range(int(within_s / 0.02)):
+            if any(each.has_unread() for each in self._open):
+                await asyncio.sleep(0.02)
 
     def arrived_until_s(self, now_s: float) -> float:
         """Return the time before which everything that was put has arrived at all nodes; minus infinity if unknown."""

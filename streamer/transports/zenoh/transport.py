@@ -303,6 +303,7 @@ class ZenohTransport(ListeningTransport):
             return
         try:
             async with asyncio.timeout(_CLOSE_S):
+                await self._opened.sockets.until_read(_CLOSE_S / 3)
                 await self._opened.intake.end()
         except TimeoutError:
             logger.warning("zenoh_unsubscribe_timeout endpoint=%s after_s=%.0f", self.context.name, _CLOSE_S)
