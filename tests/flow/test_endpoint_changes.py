@@ -226,7 +226,7 @@ async def test_what_cannot_be_confirmed_any_more_ends_as_unconfirmed_and_leaves_
         harness.arrive("cloud", *lost)
         await run.flush()
         harness.transports["vehicle"].set_presence(ORDERS, UUri("veh1", 0xD, 1, 0), Presence.ABSENT)
-        only_cloud = Config.model_validate(
+        only_cloud = type(harness.config).model_validate(
             harness.config.model_dump(by_alias=True, exclude={"endpoints", "routes"})
             | {"endpoints": {"cloud": {"transport": "memory", "authorities": ["*"]}}, "routes": []}
             | {"shutdown": {"drain_s": 0}}
