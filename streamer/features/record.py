@@ -1,7 +1,8 @@
 """The record of a feature: what it brings to a running streamer, one method for each seam.
 
 `streamer.features.every` lists the features. The daemon, the host of services, the HTTP port and the command line go through
-that list, and name none of them. A feature overrides what it has; each default brings nothing.
+that list, and name none of them. A feature overrides what it has; each default brings nothing. The methods stand in the
+order in which they are called.
 """
 
 import argparse
@@ -124,18 +125,21 @@ class Feature:
         """Return whether another streamer goes on at once if this one ends now."""
         return False
 
-    def join(self, parts: StreamerParts) -> Journal | None:
-        """Take the parts of a streamer whose router is about to be built; return its journal, if the feature has made it."""
-        return None
+    def built(self, transport: UTransport) -> None:
+        """Use a transport that has been built anew, and has not been started."""
 
-    def lock(self) -> bool:
-        """Lock the feature's files; return whether the journal's file is one of them. Raises `FileError`."""
-        return False
+    def prepare(self, config: Config) -> list[str]:
+        """Load what the feature needs for a configuration, before anything is changed; return the problems. It may hang."""
+        return []
 
     @classmethod
     def entities(cls, config: Config) -> tuple[EntityId, ...]:
         """Return the uEntities that the feature serves with this configuration. The router needs them before it is built."""
         return ()
+
+    def join(self, parts: StreamerParts) -> Journal | None:
+        """Take the parts of a streamer whose router is about to be built; return its journal, if the feature has made it."""
+        return None
 
     @property
     def additions(self) -> Additions:
@@ -146,19 +150,9 @@ class Feature:
         """Build the feature's service, and return it; None: there is none."""
         return None
 
-    def prepare(self, config: Config) -> list[str]:
-        """Load what the feature needs for a configuration, before anything is changed; return the problems. It may hang."""
-        return []
-
-    def use(self, config: Config) -> None:
-        """Apply a reloaded configuration. Links and routes change after that."""
-        self.config = config
-
-    async def reloaded(self) -> None:
-        """Go on: the links and routes are those of the reloaded configuration."""
-
-    def built(self, transport: UTransport) -> None:
-        """Use a transport that has been built anew, and has not been started."""
+    def lock(self) -> bool:
+        """Lock the feature's files; return whether the journal's file is one of them. Raises `FileError`."""
+        return False
 
     def start(self, running: RunningStreamer) -> None:
         """Start: the files are locked, and nothing has been received. The streamer may be on standby."""
@@ -177,6 +171,13 @@ class Feature:
 
     def tick(self, now_s: float) -> None:
         """Do what is due; ``now_s`` is monotonic. On standby, too."""
+
+    def use(self, config: Config) -> None:
+        """Apply a reloaded configuration. Links and routes change after that."""
+        self.config = config
+
+    async def reloaded(self) -> None:
+        """Go on: the links and routes are those of the reloaded configuration."""
 
     async def stop(self) -> None:
         """End what is left: nothing is sent any more. It may be called again."""
