@@ -38,7 +38,7 @@ def only(config: Config, *names: str) -> Config:
     raw = config.model_dump(by_alias=True, exclude_unset=True)
     raw["endpoints"] = {name: each for name, each in raw["endpoints"].items() if name in names}
     raw["routes"] = [each for each in raw["routes"] if {each["from"], each["to"]} <= set(names)]
-    return Config.model_validate(raw)
+    return type(config).model_validate(raw)
 
 
 def raising(exc: Exception) -> Callable[..., Any]:
