@@ -121,4 +121,4 @@ def test_without_a_journal_no_dead_letters_are_no_error(console: Console) -> Non
     expect(page.locator("#link")).to_have_text("live")
     page.goto(f"{console.base}/console/#dead-letters")
     expect(page.locator("main")).to_contain_text("There is no journal, so no dead letters are kept.")
-    assert page.locator("main .wrong").filter(has_text="there is no journal").count() == 0
+    expect(page.locator("main .wrong").filter(has_text="there is no journal")).to_have_count(0)

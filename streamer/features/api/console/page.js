@@ -44,16 +44,16 @@ export function redraw(box, ...nodes) {
   target.focus({ preventScroll: true })
 }
 
-/** Request the data of the section. `isAnew`: all of it may have changed. */
+/** Request the data of the section. `isAnew`: all of it may have changed. Of several at a time, the last one says what is wrong. */
 export async function refresh(isAnew = false) {
-  const mine = page
+  const mine = page, number = page.asked = (page.asked ?? 0) + 1
   if (!mine.refresh || mine.abort.signal.aborted) return
   mine.refreshed = Date.now()
   try {
     await mine.refresh(mine.abort.signal, isAnew)
-    mine.wrong.replaceChildren()
+    if (number === mine.asked) mine.wrong.replaceChildren()
   } catch (error) {
-    if (!error.isLost) show(mine.wrong, error)
+    if (!error.isLost && number === mine.asked) show(mine.wrong, error)
   }
   mine.root.setAttribute("aria-busy", "false")
 }
