@@ -44,9 +44,12 @@ class HttpProxyServer:
             writer.transport.abort()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, asyncio.sleep(0.01), return_exceptions=True)  # what is aborted needs a turn
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._server.is_serving():  # it was on its way
+            writer.transport.abort()
+            return
         self._writers.append(writer)
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)

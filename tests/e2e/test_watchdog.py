@@ -7,7 +7,7 @@ from typing import Any
 import mqtt5
 import pytest
 
-from streamer import daemon as daemon_module
+from streamer.daemon import reload
 from streamer.transports.base import LinkState
 from streamer.transports.link_error import LinkFailure
 from streamer.transports.zenoh.transport import ZenohTransport
@@ -38,7 +38,7 @@ async def test_a_put_that_never_returns_costs_the_session_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ZenohTransport, "stall_s", 0.5)
-    monkeypatch.setattr(daemon_module, "_WATCH_S", 0.1)
+    monkeypatch.setattr(reload, "_WATCH_S", 0.1)
     endpoint, over = free_endpoint(), threading.Event()
 
     def hang(message: object) -> None:

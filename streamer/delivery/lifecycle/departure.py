@@ -90,12 +90,10 @@ async def stop_receiving(ingress: Ingress, transport: UTransport, beyond_bounds:
 
 
 async def take_arrivals(router: Router) -> None:
-    """Stop receiving at all endpoints; messages that no network retransmits enter their lanes, however many there are.
-
-    For one of a pair that steps back. The caller writes to the journal what has no outcome.
-    """
-    outside = ((each, router.transports[name]) for name, each in router.ingresses.items() if name != LOCAL_ENDPOINT)
-    await asyncio.gather(*(stop_receiving(ingress, transport, beyond_bounds=True) for ingress, transport in outside))
+    """Leave networks that retransmit, and take what has arrived from others, for the caller to write to the journal."""
+    outside = {name: each for name, each in router.transports.items() if name != LOCAL_ENDPOINT}
+    await stop_all({name: each for name, each in outside.items() if each.source_retransmits})
+    await asyncio.gather(*(stop_receiving(router.ingresses[name], each, True) for name, each in outside.items()))
 
 
 def may_exclude(transport: UTransport, others: Iterable[UTransport]) -> bool:
