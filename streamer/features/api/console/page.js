@@ -44,7 +44,7 @@ export function redraw(box, ...nodes) {
   target.focus({ preventScroll: true })
 }
 
-/** Request the data of the section. `isAnew`: all of it may have changed. Of several at a time, the last one says what is wrong. */
+/** Request the data of the section. `isAnew`: all of it may have changed. Of several, the last one says what is wrong. */
 export async function refresh(isAnew = false) {
   const mine = page, number = page.asked = (page.asked ?? 0) + 1
   if (!mine.refresh || mine.abort.signal.aborted) return
