@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlencode
@@ -17,7 +18,9 @@ from streamer.tools.text import complain, lines_out, parsed, payload_text
 _SILENT_S = 40.0  # a daemon sends a comment every 15 seconds
 _AGAIN_S = 0.5
 _LINE_BYTES = 1 << 20
-_BUSY = 503
+BEGUN, LOST = "begun", "lost"
+"""Names of events that are none of the daemon's: its stream has begun, or has ended."""
+
 _FILTERS = ("route", "endpoint", "source", "sink", "type", "outcome", "payload", "rate")
 
 
@@ -29,30 +32,41 @@ def watch(arguments: argparse.Namespace, daemon: DaemonAddress | None = None) ->
     daemon = daemon or daemon_of(arguments, loaded(arguments))
     asked = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
     left = arguments.count
-    has_begun = is_lost = False
+    has_begun = False
     with until_interrupted():
-        while True:
-            try:
-                with opened(daemon, f"/tap?{urlencode(asked)}", None, _SILENT_S, is_secret=True) as answer:
-                    if is_lost:
-                        complain("the streamer answers again", 0)
-                    elif not has_begun:
-                        complain(_watched(arguments, daemon), 0)
-                    has_begun, is_lost = True, False
-                    for kind, data in events_of(answer):
-                        lines_out([_line(kind, data, arguments.json)])
-                        sys.stdout.flush()
-                        if left is not None and kind == "message" and (left := left - 1) == 0:
-                            return 0
-            except NotAskedError as exc:
-                is_busy = isinstance(exc, DaemonRefusedError) and exc.code == _BUSY
-                if not has_begun or (isinstance(exc, DaemonRefusedError) and not is_busy):
-                    return complain(str(exc), exc.status)
-            if not is_lost:
+        for kind, data in followed(daemon, f"/tap?{urlencode(asked)}"):
+            if kind == LOST:
                 complain("the streamer has ended the tap, or is down; waiting until it answers again", 0)
-                is_lost = True
-            time.sleep(_AGAIN_S)
+            elif kind == BEGUN:
+                complain("the streamer answers again" if has_begun else _watched(arguments, daemon), 0)
+                has_begun = True
+            else:
+                lines_out([_line(kind, data, arguments.json)])
+                sys.stdout.flush()
+                if left is not None and kind == "message" and (left := left - 1) == 0:
+                    return 0
     return 0
+
+
+def followed(daemon: DaemonAddress, page: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the events of a stream, for ever: `BEGUN` before the first of each connection, `LOST` once after its last.
+
+    Raises `NotAskedError` if the daemon refuses, or does not answer the first time. While it is busy, this goes on.
+    """
+    has_begun = is_lost = False
+    while True:
+        try:
+            with opened(daemon, page, None, _SILENT_S, is_secret=True) as answer:
+                has_begun, is_lost = True, False
+                yield BEGUN, {}
+                yield from _events(answer)
+        except NotAskedError as exc:
+            if not has_begun or (isinstance(exc, DaemonRefusedError) and exc.code != HTTPStatus.SERVICE_UNAVAILABLE):
+                raise
+        if not is_lost:
+            is_lost = True
+            yield LOST, {}
+        time.sleep(_AGAIN_S)
 
 
 def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
@@ -63,7 +77,7 @@ def _watched(arguments: argparse.Namespace, daemon: DaemonAddress) -> str:
     return f"watching {what} at {daemon.named}; {end}"
 
 
-def events_of(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
+def _events(answer: HTTPResponse) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the events of a stream until it ends or breaks."""
     kind = ""
     with suppress(OSError, HTTPException):

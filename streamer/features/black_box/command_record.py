@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -15,11 +14,9 @@ from typing import Any
 from streamer.features.black_box.ring import CAUSES, EVENTS, MESSAGES, Causes, Ring, Shown
 from streamer.tools import running
 from streamer.tools.interrupt import until_interrupted
-from streamer.tools.tap import events_of
+from streamer.tools.tap import followed
 from streamer.tools.text import EX_CONFIG, EX_IOERR, complain, lines_out, milliseconds, number, reason_of
 
-_SILENT_S = 40.0  # a daemon sends a comment every 15 seconds
-_AGAIN_S = 0.5
 _LOOK_S = 0.2
 _QUEUED = 10_000
 _PAGES = {MESSAGES: "/tap?payload={payload}&rate=1000", EVENTS: "/events?kinds=state,dead_letter,config,paused"}
@@ -97,21 +94,12 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _follow(daemon: running.DaemonAddress, page: str, topic: str, queue: "Queue[_Came]") -> None:
-    """Put every event of a stream into a queue, also after the daemon was away; at last the error with which it refuses.
+    """Put every event of a stream into a queue; at last the error with which the daemon refuses, or never answers.
 
     A full queue makes this wait, so the daemon leaves events out of the stream, and says how many.
     """
-    has_begun = False
-    while True:
-        try:
-            with running.opened(daemon, page, None, _SILENT_S, is_secret=True) as answer:
-                has_begun = True
-                queue.put((topic, "begun", {}))
-                for kind, data in events_of(answer):
-                    queue.put((topic, kind, data))
-        except running.NotAskedError as exc:
-            is_refused = isinstance(exc, running.DaemonRefusedError) and exc.code != HTTPStatus.SERVICE_UNAVAILABLE
-            if is_refused or not has_begun:
-                queue.put(exc)
-                return
-        time.sleep(_AGAIN_S)
+    try:
+        for kind, data in followed(daemon, page):
+            queue.put((topic, kind, data))
+    except running.NotAskedError as exc:
+        queue.put(exc)

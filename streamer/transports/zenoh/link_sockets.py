@@ -175,8 +175,9 @@ class LinkSockets:
     async def until_read(self, within_s: float) -> None:
         """Wait until Zenoh has read what has come, at most ``within_s`` seconds: after a pause of the process it is much."""
         for _ in range(int(within_s / 0.02)):
-            if any(each.has_unread() for each in self._open):
-                await asyncio.sleep(0.02)
+            if not any(each.has_unread() for each in self._open):
+                return
+            await asyncio.sleep(0.02)
 
     def arrived_until_s(self, now_s: float) -> float:
         """Return the time before which everything that was put has arrived at all nodes; minus infinity if unknown."""
