@@ -47,9 +47,10 @@ test-jobs: $(VENV)/.dev
 test-all: test
 	$(TOGETHER) test-long test-packages test-long-jobs test-compiled test-console test-lowest
 
-# The long tests, most of which wait for brokers and daemons, and the property tests once more with all of their examples.
+# The long tests, most of which wait for brokers and daemons, and the property tests once more with all of their examples. On a
+# machine three times slower some of them take longer than what counts as a hang elsewhere.
 test-long: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),full) $(PYTEST) -n 4 --ignore tests/spark -m '(long or hypothesis) and $(APART)'
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),full) $(PYTEST) -n 4 --timeout 400 --ignore tests/spark -m '(long or hypothesis) and $(APART)'
 
 test-long-jobs: $(VENV)/.dev
 	$(JOBS) -m 'long and $(APART)'
