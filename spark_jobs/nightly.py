@@ -305,13 +305,12 @@ class NightlyRun:
             return
         finished = 0
         try:
-            with self._progress.running(f"{shown(dates)} {job.name}"):
-                began_s = time.perf_counter()
-                for table, rows in run(job, made.setdefault(dates, self._batch_of(dates))):
-                    finished += 1
-                    self.changed.update(dates)
-                    took_s, began_s = time.perf_counter() - began_s, time.perf_counter()
-                    self._progress.done(f"{shown(dates)} {table.name}", rows, len(dates), took_s)
+            began_s = time.perf_counter()
+            for table, rows in run(job, made.setdefault(dates, self._batch_of(dates))):
+                finished += 1
+                self.changed.update(dates)
+                took_s, began_s = time.perf_counter() - began_s, time.perf_counter()
+                self._progress.done(f"{shown(dates)} {table.name}", rows, len(dates), took_s)
         except Exception as error:  # noqa: BLE001  # the top of a job: its fault must not stop the other jobs
             if self._begins_again or self._leaves_out(error, dates):
                 self._begins_again = True

@@ -2,6 +2,7 @@
 
 Every table is partitioned by ``date`` and consists of Parquet files; a date of a table is replaced as a whole. The date is
 that of the record (its ingress time), except in the two tables of the audit, where it is that of the message (`msg_ts`).
+`columns.meaning` says what each column is.
 """
 
 from collections.abc import Iterable
@@ -47,7 +48,6 @@ MARGINS = ("late", "under_10", "under_25", "under_50", "over_50")
 ROLLUP = _table(
     "rollup",
     "How much went from whom to whom in each hour, over which route, and what became of it?",
-    # sink_ue_id: of failures only; least_margin_us and the classes of margins (late: none left): of messages with a TTL
     "hour INT, streamer STRING, route STRING, ingress STRING, egress STRING, src_authority STRING, src_ue_id BIGINT, "
     "sink_authority STRING, sink_ue_id BIGINT, outcome STRING, ucode STRING, messages BIGINT, bytes BIGINT, retries BIGINT, "
     "retried BIGINT, max_retries INT, redelivered BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, least_margin_us BIGINT, "
@@ -56,18 +56,15 @@ ROLLUP = _table(
 LATENCY = _table(
     "latency",
     "How long did messages take in each hour? Sketches can be merged over hours, routes and days.",
-    # KLL sketches (k = 800) of delivered messages in µs; the percentiles come from the sketches
     "hour INT, streamer STRING, route STRING, messages BIGINT, latency_sketch BINARY, queue_wait_sketch BINARY, "
     "latency_p50_us BIGINT, latency_p99_us BIGINT, queue_wait_p50_us BIGINT, queue_wait_p99_us BIGINT",
 )
 LATENCY_DAILY = _table(
     "latency_daily",
     "How long did messages take on each route that day, exactly?",
-    # a percentile is the smallest observed value that at least that share of the values does not exceed
     "streamer STRING, route STRING, measure STRING, messages BIGINT, min_us BIGINT, p50_us BIGINT, p90_us BIGINT, "
     "p95_us BIGINT, p99_us BIGINT, p999_us BIGINT, max_us BIGINT",
 )
-"""``measure``: latency or queue_wait."""
 DELIVERY_AUDIT = _table(
     "delivery_audit",
     "Of the messages made that day, seen from all streamers together: what became of each?",
@@ -86,14 +83,9 @@ DELIVERY_AUDIT_DETAIL = _table(
     "src_resource_id INT, sink_authority STRING, sink_ue_id BIGINT, sink_resource_id INT, streamers STRING, "
     "last_streamer STRING, last_route STRING, missing_at STRING, ucode STRING, copies INT",
 )
-"""One row per message and finding (`FINDINGS`). ``streamers``: those that saw it, in order, separated by commas."""
 STREAMER_HEALTH = _table(
     "streamer_health",
     "Can the traces of each streamer be trusted?",
-    # gaps: gaps in seq; records_missing: their sizes together; restarts: runs that began that day after another;
-    # missing_hours: hours without a record between hours with some, as text "3,4"; clock_skew_ms: its clock minus that of
-    # skew_against; files_left_out: trace files that could not be used (`quarantine`), whose streamer may have no records;
-    # records_impossible: with the seq of another one, a negative latency, or an outcome that is null or unknown
     "streamer STRING, records BIGINT, runs INT, restarts INT, gaps BIGINT, records_missing BIGINT, missing_hours STRING, "
     "first_ts TIMESTAMP, last_ts TIMESTAMP, clock_skew_ms DOUBLE, skew_against STRING, skew_messages BIGINT, "
     "files_left_out BIGINT, records_impossible BIGINT",
@@ -101,58 +93,41 @@ STREAMER_HEALTH = _table(
 COMPLETENESS = _table(
     "completeness",
     "Of which hours are all records of a streamer there?",
-    # each hour of a streamer with records near the date. seen: records of the hour, by ingress; expected: with those that
-    # lack, by the hour of the outcome before the gap; files_left_out: of the hour; complete_until: until when in the hour
-    # every outcome has its record, as far as seq and runs tell: its end if none is missing and a later record is there;
-    # null if it is not known for any of the hour
     "hour INT, streamer STRING, expected BIGINT, seen BIGINT, files_left_out BIGINT, complete_until TIMESTAMP",
 )
 FAN_OUT = _table(
     "fan_out",
     "Did all gateways get what is published to many, of those that usually do?",
-    # by topic and hour of msg_ts; gateways: those that usually get it and can be judged; unknown: those without records from
-    # that time; expected: publishes × gateways; missing: how many of these deliveries; incomplete: Publishes that a gateway
-    # lacks; lacking: gateways that lack one; least_share: of the Publish that the fewest got
     "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, publishes BIGINT, gateways BIGINT, "
     "unknown BIGINT, expected BIGINT, missing BIGINT, share DOUBLE, incomplete BIGINT, lacking BIGINT, least_share DOUBLE",
 )
 FAN_OUT_MISSING = _table(
     "fan_out_missing",
     "Which gateways lack what is published to many?",
-    # the gateways behind fan_out.lacking, each with the number of Publishes and of those that it lacks
     "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, streamer STRING, publishes BIGINT, "
     "missing BIGINT",
 )
 COHORTS = _table(
     "cohorts",
     "Did a version or a configuration make it worse?",
-    # one row per version, form, configuration (null: of an older version) and route; streamers: how many had such records;
-    # lost: messages that were delivered there and that the next streamer never got (`delivery_audit_detail`)
     f"version STRING, compiled BOOLEAN, config STRING, route STRING, streamers BIGINT, messages BIGINT, bytes BIGINT, "
     f"{_BY_OUTCOME}, lost BIGINT, redelivered BIGINT, latency_p50_us BIGINT, latency_p99_us BIGINT",
 )
-"""Percentiles of delivered messages, from KLL sketches (k = 800)."""
 LINK_SESSIONS = _table(
     "link_sessions",
     "Which links were down, for how long, and what had piled up?",
-    # one row per time offline, on each date that it touches; down_ts: when it began, maybe on an earlier date; up_ts: null
-    # unless it ended that day; offline_s: within that date; piled_up: messages to this endpoint that were received before
-    # up_ts, after the time that it was up before, and had their outcome after it; drain_s: from up_ts to the last of these
     "streamer STRING, endpoint STRING, transport STRING, down_ts TIMESTAMP, up_ts TIMESTAMP, offline_s DOUBLE, "
     "reason STRING, version STRING, config STRING, piled_up BIGINT, piled_up_bytes BIGINT, drain_s DOUBLE",
 )
 SLO = _table(
     "slo",
     "Did each route keep what was promised?",
-    # objective: availability, p99_latency_ms, expiry_rate; budget_left: share of the day's error budget, negative if
-    # overspent, null for latency; messages: how many it is based on
     "name STRING, streamer STRING, route STRING, objective STRING, target DOUBLE, actual DOUBLE, met BOOLEAN, "
     "budget_left DOUBLE, messages BIGINT",
 )
 ANOMALIES = _table(
     "anomalies",
     "Which hours were unlike the same hour of the 14 days before?",
-    # metric: messages, failed_share, latency_p99_us; score: robust z-score (0.6745 × (value − median) / MAD)
     "hour INT, streamer STRING, route STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, score DOUBLE, "
     "days INT",
 )
@@ -218,39 +193,9 @@ DEAD_LETTERS = _table(
         f"WHERE outcome IN {FAILURES}",
     ),
 )
-TRAFFIC_MATRIX = _table(
-    "traffic_matrix",
-    "Who talks to whom, and how much of it arrives?",
-    # sink_authority null: Publishes
-    "streamer STRING, src_authority STRING, sink_authority STRING, messages BIGINT, bytes BIGINT, delivered BIGINT, "
-    "failed BIGINT",
-    _grouped(
-        "date, streamer, src_authority, sink_authority",
-        f"{_sums('messages', 'bytes')}, {_of(['delivered'], 'delivered')}, {_of(FAILURES, 'failed')}",
-    ),
-)
-_RANKED = "OVER (PARTITION BY date, streamer, measure"
-TOP_TALKERS = _table(
-    "top_talkers",
-    "Which uEntities send the most?",
-    # by measure (messages, bytes): the first 50 of each streamer. Messages from outside count, one with two destinations
-    # twice; what a streamer has made itself does not. Equals are ordered by address
-    "streamer STRING, measure STRING, rank INT, src_authority STRING, src_ue_id BIGINT, messages BIGINT, bytes BIGINT, "
-    "share DOUBLE",
-    "WITH talkers AS ("
-    + _grouped("date, streamer, src_authority, src_ue_id", _sums("messages", "bytes"), "WHERE ingress IS NOT NULL")
-    + "), measured AS (SELECT 'messages' AS measure, messages AS amount, talkers.* FROM talkers "
-    "UNION ALL SELECT 'bytes' AS measure, bytes AS amount, talkers.* FROM talkers) SELECT * FROM ("
-    "SELECT date, streamer, measure, messages, bytes, src_authority, src_ue_id, "
-    f"CAST(row_number() {_RANKED} ORDER BY amount DESC, src_authority, src_ue_id) AS INTEGER) AS rank, "
-    f"CAST(amount AS DOUBLE) / NULLIF(CAST(sum(amount) {_RANKED}) AS DOUBLE), 0) AS share FROM measured) AS ranked "
-    "WHERE rank <= 50",
-)
 TTL_MARGIN = _table(
     "ttl_margin",
     "How close to expiry do messages arrive?",
-    # messages with a TTL that were delivered, by the share of the TTL that was left (late: none), and those that expired.
-    # The TTL runs from the creation of a message: without a time in its id it is left out, and with TTL 0 it never expires
     "streamer STRING, route STRING, messages BIGINT, expired BIGINT, late BIGINT, under_10 BIGINT, under_25 BIGINT, "
     "under_50 BIGINT, over_50 BIGINT, least_margin_ms BIGINT",
     "SELECT * FROM ("

@@ -145,7 +145,7 @@ def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_p
     put(tmp_path / "tables", tables.ROUTE_HOURLY, [hour(3, "gw", "up", delivered=9)], days_back=1)
     html, data = report.write(spark, str(tmp_path / "tables"), DAY, f"file://{tmp_path}/out")
     figures = json.loads((tmp_path / "out" / Path(data).name).read_text())
-    untold = {"slo", "rollup", "latency", "traffic_matrix", "top_talkers"}
+    untold = {"slo", "rollup", "latency"}
     assert set(figures["missing"]) == set(tables.TABLES | tables.VIEWS) - untold
     assert (figures["slo"], figures["volume"]) == ({"met": 0, "objectives": 0, "rows": [], "more": 0}, None)
     page = Page((tmp_path / "out" / Path(html).name).read_text())

@@ -91,50 +91,6 @@ def test_route_hourly(rolled: DataFrame) -> None:
     }
 
 
-def test_traffic_matrix_tells_publishes_from_what_has_a_sink(rolled: DataFrame) -> None:
-    assert rows(rolled, tables.TRAFFIC_MATRIX) == {
-        ("gateway", "veh1", None, 4, 100, 4, 0),
-        ("gateway", "veh1", "cloud", 4, 260, 0, 3),
-        ("gateway", "cloud", "cloud", 1, 90, 1, 0),
-        ("gateway", "gateway", None, 1, 5, 1, 0),
-        ("hub", "veh2", None, 1, 0, 1, 0),
-    }
-
-
-def test_top_talkers_are_ranked_twice_and_the_streamer_itself_is_none(rolled: DataFrame) -> None:
-    assert rows(rolled, tables.TOP_TALKERS) == {
-        ("gateway", "messages", 1, "veh1", 1, 6, 250, 6 / 9),
-        ("gateway", "messages", 2, "veh1", 2, 2, 110, 2 / 9),
-        ("gateway", "messages", 3, "cloud", 1, 1, 90, 1 / 9),
-        ("gateway", "bytes", 1, "veh1", 1, 6, 250, 250 / 450),
-        ("gateway", "bytes", 2, "veh1", 2, 2, 110, 110 / 450),
-        ("gateway", "bytes", 3, "cloud", 1, 1, 90, 90 / 450),
-        ("hub", "messages", 1, "veh2", 1, 1, 0, 1.0),
-        ("hub", "bytes", 1, "veh2", 1, 1, 0, None),
-    }
-
-
-def test_top_talkers_are_the_first_50_and_equals_are_ordered_by_address(spark: SparkSession) -> None:
-    several = [record(src_ue_id=number, payload_bytes=60 - number) for number in range(60, 0, -1)]
-    ranked = seen(rollup.transform(frame(spark, several)), tables.TOP_TALKERS).collect()
-    for by in ("messages", "bytes"):
-        of_measure = sorted((row["rank"], row.src_ue_id) for row in ranked if row.measure == by)
-        assert of_measure == [(number, number) for number in range(1, 51)]
-
-
-def test_top_talkers_of_dates_together_are_those_of_each_date(spark: SparkSession) -> None:
-    """Two of one address but for the authority, with as many messages each; on the next date, all of them weigh more."""
-    of_date = [record(ts, src_authority=name) for ts in ("07:00", "08:00") for name in ("veh1", "veh2")]
-    heavy = [each | {"ts": each["ts"] + dt.timedelta(days=1), "payload_bytes": 5_000} for each in of_date]
-    rolled = rollup.transform(frame(spark, [*of_date, *heavy]))
-    ranked = seen(rolled, tables.TOP_TALKERS).where("measure = 'messages'").collect()
-    assert {(row.date, row["rank"], row.src_authority, row.messages, row.share) for row in ranked} == {
-        (date, rank, name, 2, 0.5)
-        for date in (DATE, DATE + dt.timedelta(days=1))
-        for rank, name in ((1, "veh1"), (2, "veh2"))
-    }
-
-
 def test_ttl_margin(rolled: DataFrame) -> None:
     # messages, expired, then late, under 10, 25, 50, over 50 %; −0.001 ms is rounded down
     assert rows(rolled, tables.TTL_MARGIN) == {("gateway", "up", 4, 2, 1, 0, 1, 0, 2, -1)}
