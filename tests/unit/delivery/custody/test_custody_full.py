@@ -34,11 +34,11 @@ def fill(harness: CustodyHarness) -> list[Delivery]:
     return filling
 
 
-def accept_for_two(harness: CustodyHarness, shared: MemoryReceived, **second: object) -> None:
+def accept_for_two(harness: CustodyHarness, shared: MemoryReceived, **second: object) -> list[Delivery]:
     """One message for two routes; the policy of the second has these keys."""
     shared.holders = 2
-    for queue in (harness.queue, harness.new_queue("side", **second)):
-        harness.accept(shared.message, queue, shared)
+    queues = harness.queue, harness.new_queue("side", **second)
+    return [harness.accept(shared.message, queue, shared) for queue in queues]
 
 
 def test_what_there_is_no_room_for_stays_unacknowledged_until_there_is(harness: CustodyHarness) -> None:
@@ -103,6 +103,24 @@ def test_a_message_with_two_destinations_is_acknowledged_once_there_was_room_for
     harness.settle(other)
     harness.write()
     assert len(harness.in_file("rows")) == 2
+    assert shared.acknowledged
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "during a commit"])
+def test_a_second_destination_has_room_once_the_first_has_its_outcome(harness: CustodyHarness, is_busy: bool) -> None:
+    (filling, _) = fill(harness)
+    shared = MemoryReceived(message(payload=b"x" * 700))
+    first, second = accept_for_two(harness, shared)
+    harness.settle(filling)
+    harness.clock.advance(50)
+    harness.write()
+    if is_busy:
+        harness.accept(message(1))
+        harness.flush()
+        assert harness.journal.is_busy
+    harness.settle(first)
+    harness.write()
+    assert second.seq in harness.in_file("rows")
     assert shared.acknowledged
 
 
