@@ -1,10 +1,12 @@
-"""How much of a queue paused flows may take: never so much that they hold up anything else."""
+"""How much of a queue paused flows may take, and what a journal keeps of them over restarts."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamer.delivery.lifecycle.departure import Drain
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.message import UMessage
@@ -142,3 +144,43 @@ async def test_with_a_journal_the_room_for_held_messages_comes_on_top(tmp_path: 
         ]
         harness.arrive("cloud", *others)
         assert harness.sent("vehicle") == others
+
+
+async def test_rules_hold_over_a_restart_with_what_the_journal_has_kept(tmp_path: Path) -> None:
+    """As the daemon does it: the rules are there before the router recovers."""
+    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
+        kept = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
+        batch = run.harness.arrive("cloud", *kept)
+        await run.flush()
+        assert all(received.acknowledged for received in batch)
+    async with journaled_run(tmp_path / "j.db", pause_rules=[PauseRule(ORDERS)]) as run:
+        newer = run.harness.notify(b"newer", sink=VEHICLE_APP, source=ORDERS)
+        run.harness.arrive("cloud", newer)
+        run.harness.pass_time(1000)
+        assert run.harness.sent("vehicle") == []
+        assert waiting(run.harness.router) == 4
+        resume(run.harness.router, ORDERS)
+        assert run.harness.sent("vehicle") == [*kept, newer]
+
+
+async def test_unconfirmed_messages_of_before_a_crash_wait_packed_while_they_are_paused(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10) as run:
+        left = [run.harness.notify(b"%d" % number, sink=VEHICLE_APP, source=ORDERS) for number in range(3)]
+        run.harness.arrive("cloud", *left)
+        await run.flush()
+        assert run.harness.sent("vehicle") == left
+    async with journaled_run(tmp_path / "j.db", unconfirmed_s=10, pause_rules=[PauseRule(ORDERS)]) as run:
+        run.harness.pass_time(1000)
+        assert run.harness.sent("vehicle") == []
+        assert waiting(run.harness.router) == 3
+        resume(run.harness.router, ORDERS)
+        assert run.harness.sent("vehicle") == left
+
+
+async def test_a_drain_with_a_journal_does_not_wait_for_what_is_paused(tmp_path: Path) -> None:
+    async with journaled_run(tmp_path / "j.db") as run:
+        pause(run.harness.router, ORDERS)
+        run.harness.arrive("cloud", run.harness.notify(sink=VEHICLE_APP, source=ORDERS))
+        await run.flush()
+        async with asyncio.timeout(30):
+            assert await Drain(run.harness.router).run(600) == 1
