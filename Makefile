@@ -114,7 +114,7 @@ test-packages: build/wheel/0/.made
 
 # The console in Chromium, before real daemons. By itself: a browser beside other tests takes long for everything.
 test-console: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m console tests/console
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m console tests/console tests/unit/features
 
 # The pictures of docs/features/console.md, taken with Chromium before a daemon that is at work.
 screenshots: $(VENV)/.dev

@@ -106,6 +106,9 @@ class Feature:
     TABLES: ClassVar[Mapping[str, str]] = {}
     """The statements that create the feature's tables in the journal, by name: they are there in any configuration."""
 
+    EVENTS: ClassVar[tuple[str, ...]] = ()
+    """The kinds of events that the feature adds to the stream of events."""
+
     def __init__(self, config: Config, clock: Clock) -> None:
         self.config = config
         self.clock = clock
@@ -203,6 +206,10 @@ class Feature:
     def notes(self) -> list[str]:
         """Return what the feature has to say in `/readyz`, whether the streamer is ready or not."""
         return []
+
+    def events(self) -> "Sequence[tuple[str, dict[str, Any]]]":
+        """Return the events since the last call, as kind and fields. Called once a second while the stream has readers."""
+        return ()
 
     @staticmethod
     def flow_reader() -> FlowReader | None:

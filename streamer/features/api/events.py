@@ -22,6 +22,7 @@ from streamer.features.api.access import refused
 from streamer.features.api.rates import Rates
 from streamer.features.api.readiness import causes_of, unready
 from streamer.features.api.streams import Streams, event, moment
+from streamer.features.record import Feature
 from streamer.routing.outcome import FailedMessage
 from streamer.uprotocol.uuid import format_id
 
@@ -73,9 +74,11 @@ class Listener:
 class Events(OutcomeObserver):
     """Detects changes, and offers them to all readers as events."""
 
-    def __init__(self, router: Router, config: Callable[[], Config], streams: Streams) -> None:
-        """``config`` returns the configuration in use."""
+    def __init__(self, router: Router, config: Callable[[], Config], streams: Streams, features: Sequence[Feature]) -> None:
+        """``config`` returns the configuration in use; ``features`` may have events of their own."""
         self._router = router
+        self._features = [feature for feature in features if feature.EVENTS]
+        self._kinds = *KINDS, *(kind for feature in self._features for kind in feature.EVENTS)
         self._config_in_use = config
         self._clock = router.clock
         self._streams = streams
@@ -101,6 +104,8 @@ class Events(OutcomeObserver):
             self._send_left_out()
             self._send_states()
             self._send_changes()
+            for kind, data in self._of_features():
+                self._send(kind, data)
             if not self._is_wanted("rates"):
                 self._rates.forget()
             elif self._reading is None or self._reading.done():
@@ -132,9 +137,9 @@ class Events(OutcomeObserver):
         )
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        kinds = request.query.get("kinds", ",".join(KINDS)).split(",")
-        if unknown := [kind for kind in kinds if kind not in KINDS]:
-            raise refused(f"kinds: {unknown[0]!r}: expected {', '.join(KINDS)}", web.HTTPBadRequest)
+        kinds = request.query.get("kinds", ",".join(self._kinds)).split(",")
+        if unknown := [kind for kind in kinds if kind not in self._kinds]:
+            raise refused(f"kinds: {unknown[0]!r}: expected {', '.join(self._kinds)}", web.HTTPBadRequest)
         await self._streams.check(request)
         listener = Listener(kinds)
         if not self._listeners:
@@ -155,8 +160,12 @@ class Events(OutcomeObserver):
         self._states = self._now()
         self._config, self._rules = self._config_in_use(), self._router.pause_rules.rules
         self._letters = self._letters_left_out = 0
+        self._of_features()  # what happened before
         self._due_s = self._clock.monotonic_s()
         self._router.replace_observer(None, self)
+
+    def _of_features(self) -> list[tuple[str, dict[str, Any]]]:
+        return [each for feature in self._features for each in feature.events()]
 
     async def _send_rates(self, now_s: float) -> None:
         rates = await self._rates.read(now_s)

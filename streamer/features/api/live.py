@@ -1,6 +1,6 @@
 """The live part of the administration API: events, and the last hour."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -9,16 +9,17 @@ from streamer.delivery.router import Router
 from streamer.features.api.events import Events
 from streamer.features.api.history import History
 from streamer.features.api.streams import Streams
+from streamer.features.record import Feature
 
 
 class LivePages:
     """The pages with live data. The daemon's clock calls ``tick``."""
 
-    def __init__(self, router: Router, config: Callable[[], Config]) -> None:
+    def __init__(self, router: Router, config: Callable[[], Config], features: Sequence[Feature] = ()) -> None:
         """``config`` returns the configuration in use."""
         self._streams = Streams()
         self._history = History(router)
-        self._events = Events(router, config, self._streams)
+        self._events = Events(router, config, self._streams, features)
 
     def routes(self) -> list[web.RouteDef]:
         """Return the HTTP routes of these pages."""

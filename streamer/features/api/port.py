@@ -34,7 +34,7 @@ class AdminPort:
         self._expiry = CertificateExpiry(running.router, lambda: running.config)
         families = [*(feature.families for feature in running.features), self._expiry.families]
         self.exposition = Exposition(running.router, families)
-        self._live = LivePages(running.router, lambda: running.config)
+        self._live = LivePages(running.router, lambda: running.config, running.features)
         self._server: AdminServer | None = None
         self._files = Files()
         if config.metrics is not None:

@@ -1,10 +1,13 @@
 """``streamer check``: reports every problem of a configuration file; with ``--probe``, of this machine as well."""
 
 import argparse
+import os
 from pathlib import Path
 
+from streamer.config.claims import paths
 from streamer.config.load import load, warnings
 from streamer.config.models import Config
+from streamer.config.secrets import dotted
 from streamer.tools.cost import memory_hint, sum_line
 from streamer.tools.memory import allowed_bytes, unit_bytes
 from streamer.tools.text import CONFIG_DEFAULT, add_json, document_out, lines_out
@@ -39,7 +42,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _hints(config: Config) -> list[str]:
-    return [*warnings(config), *memory_hint(config, allowed_bytes() | unit_bytes())]
+    files = {dotted(key): path for key, path in paths(config) if str(key[-1]).endswith("_file")}
+    missing = [f"{key}: {file}: expected a file, found none" for key, file in files.items() if not os.path.exists(file)]
+    return [*warnings(config), *missing, *memory_hint(config, allowed_bytes() | unit_bytes())]
 
 
 def _check_as_json(arguments: argparse.Namespace, config: Config) -> int:

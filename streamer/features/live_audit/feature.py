@@ -1,6 +1,7 @@
 """The record of the live audit: counts at every endpoint, a service that sends or compares rows, a page and a command."""
 
-import hashlib
+from collections import deque
+from typing import Any
 
 from streamer.clock import Clock
 from streamer.config.models import Config
@@ -11,7 +12,7 @@ from streamer.features.live_audit.comparison import RowComparison
 from streamer.features.live_audit.config import LiveAuditConfig
 from streamer.features.live_audit.counter import CountingStep, MessageCounter
 from streamer.features.live_audit.service import LiveAudit
-from streamer.features.live_audit.sums import PUBLIC_KEY, IdCipher
+from streamer.features.live_audit.sums import IdCipher
 from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, ServiceParts
 from streamer.routing.table import homes_of
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
@@ -21,6 +22,7 @@ class LiveAuditFeature(Feature):
     """The sums of what a streamer takes in and delivers. ``service`` None: the configuration has no section for it."""
 
     KEYS = {"live_audit": LiveAuditConfig}
+    EVENTS = ("live_audit",)
     service: LiveAudit | None = None
     _comparison: RowComparison | None = None
 
@@ -28,8 +30,7 @@ class LiveAuditFeature(Feature):
         super().__init__(config, clock)
         self.options = config.section(LiveAuditConfig)
         if self.options is not None:
-            key = self.options.key_file
-            cipher = IdCipher(PUBLIC_KEY if key is None else hashlib.sha256(key.read_bytes().strip()).digest())
+            cipher = IdCipher(self.options.key())
             self._counter = MessageCounter(cipher.fold)
             if self.options.to is None:
                 self._comparison = RowComparison(cipher)
@@ -62,6 +63,10 @@ class LiveAuditFeature(Feature):
         from streamer.features.live_audit.page import routes  # noqa: PLC0415
 
         return routes(self.service)
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        unread = deque() if self.service is None else self.service.unread
+        return [("live_audit", unread.popleft().shown()) for _ in range(len(unread))]
 
     def families(self) -> Metrics:
         from streamer.features.live_audit.page import families  # noqa: PLC0415

@@ -45,6 +45,7 @@ class LiveAudit(Service):
         self.counter = counter
         self.comparison = comparison
         self.findings: deque[AuditFinding] = deque(maxlen=FINDINGS)
+        self.unread: deque[AuditFinding] = deque(maxlen=FINDINGS)
         self._local = local
         self._homes = homes
         self._clock = clock
@@ -69,6 +70,7 @@ class LiveAudit(Service):
             self.comparison.ours(rows, now_s)
             for found in self.comparison.judge(now_s):
                 self.findings.append(found)
+                self.unread.append(found)
                 fields = " ".join(f"{name}=%s" for name in found.shown())
                 level = logging.ERROR if found.verdict == LOST else logging.INFO
                 logger.log(level, f"live_audit_{found.verdict} {fields}", *found.shown().values())

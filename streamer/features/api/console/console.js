@@ -4,6 +4,7 @@
  * visible has no stream and sends no requests.
  */
 
+import { audit } from "./audit.js"
 import { askToken, drawToken } from "./daemon.js"
 import { el, name, show } from "./elements.js"
 import { deadLetters, flows, lastValues, subscriptions } from "./lists.js"
@@ -20,6 +21,7 @@ const SECTIONS = {
   flows: ["Flows", "Messages with the same source and sink on the same route. Order is kept inside a flow.", flows],
   "dead-letters": ["Dead letters", "Messages that could not be delivered. A redrive sends them again.", deadLetters],
   pause: ["Pause", "Paused flows wait in order, under their TTL. A pause survives a restart.", pause],
+  "live-audit": ["Live audit", "What was lost between streamers, or came twice.", audit],
   explain: ["Explain", "Which route a message would take, and why not the others. Nothing is sent.", explain],
   subscriptions: ["Subscriptions", "Which uEntity has subscribed to which topic.", subscriptions],
   "last-values": ["Last values", "The last message of each topic that went through, as uTwin knows it.", lastValues],

@@ -1,6 +1,7 @@
 /* The known state of the daemon, and its updates: by events as long as the page is visible, or by polling if the daemon has
  * no room for another stream. */
 
+import { finding } from "./audit.js"
 import { events, get, request, sleep } from "./daemon.js"
 import { announce, button, name } from "./elements.js"
 import { roll } from "./history.js"
@@ -56,7 +57,7 @@ async function begin(abort) {
   const early = new AbortController(), timer = setTimeout(() => early.abort(), FIRST_S * 1000)
   const signal = AbortSignal.any([abort.signal, early.signal])
   try {
-    const answer = await request("/events?kinds=state,dead_letter,rates,config,paused", { signal, isPermitted: true })
+    const answer = await request("/events", { signal, isPermitted: true })
     const all = events(answer, abort), first = await all.next()
     if (first.done) throw Object.assign(new Error("The streamer ended the stream."), { isLost: true })
     connected("live")
@@ -134,6 +135,7 @@ function happen({ event, data }) {
   if (event === "dead_letter") takeLetter(data)
   if (event === "config") { announce("The configuration was read again."); happened("plain",
     "The configuration was read again"); about() }
+  if (event === "live_audit") happened(...finding(data))
   if (event === "left_out") { about(); refresh() }
   page.on[event]?.(data)
 }

@@ -30,7 +30,7 @@ class LiveHarness:
         self.config: Config = configuration(control={"http_token_file": str(self._token_file)}, **changes)
         self.flow = RouterHarness(self.config, witnesses=())
         self.features = [each for each in self.flow.features if isinstance(each, tuple(kinds))]
-        self.live = LivePages(self.flow.router, lambda: self.config)
+        self.live = LivePages(self.flow.router, lambda: self.config, self.features)
         self.port = free_port()
         self.metrics = MetricsConfig(listen=f"127.0.0.1:{self.port}")
         self.server = AdminServer(

@@ -12,10 +12,15 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from streamer.features.live_audit import comparison, counter, service
 from streamer.features.live_audit.config import LiveAuditConfig
+from streamer.features.live_audit.feature import LiveAuditFeature
 from streamer.features.live_audit.page import families, routes
+from streamer.uprotocol.uuid import format_id
 from tests.pages import DOCS, plain, rows
 from tests.programs import require
+from tests.sse import next_event
+from tests.unit.features.api.live import serving
 from tests.unit.features.live_audit.world import Row, losing, settled
+from tests.waiting import until
 
 PAGE = DOCS / "features/live_audit.md"
 TEXT = PAGE.read_text()
@@ -109,6 +114,30 @@ async def test_a_loss_is_on_the_page_and_in_the_metrics() -> None:
     assert finding["class"] == "//veh1/A8000/2/8A50"
     assert (answer["compares"], answer["streamers"], answer["messages"]["lost"]) == (True, 1, 1)
     assert exported(row)["ustreamer_live_audit_messages_totallost"] == 1
+
+
+async def test_a_new_finding_is_an_event_with_the_id_of_the_message(tmp_path: Path) -> None:
+    row = await with_a_loss()
+    async with serving(tmp_path, LiveAuditFeature) as (live, http):
+        (feature,) = live.features
+        assert isinstance(feature, LiveAuditFeature)
+        feature.service = row.cloud.audit
+        async with http.get("/api/v1/events?kinds=live_audit") as answer:
+            await until(lambda: live.has_reader, "a reader")
+            (lost,) = row.publish()
+            row["gw-a"].link = losing(lost)
+            row.pass_s(120, row.publish)
+            live.tick(1000)
+            found = await next_event(answer)
+        assert found == ("live_audit", row.cloud.audit.findings[-1].shown())  # and not the loss before
+        assert (found[1]["verdict"], found[1]["id"]) == ("lost", format_id(lost.id))
+        async with http.get("/api/v1/events?kinds=live-audit") as answer:
+            assert (await answer.json())["error"].endswith("paused, live_audit")
+
+
+async def test_without_the_section_there_are_no_events(tmp_path: Path) -> None:
+    async with serving(tmp_path, LiveAuditFeature) as (live, _):
+        assert [list(each.events()) for each in live.features] == [[]]
 
 
 async def test_without_a_live_audit_there_is_nothing() -> None:

@@ -1,11 +1,14 @@
 """The service sends rows at intervals, and takes those of streamers; the record finds where they live."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamer.config.models import Config
+from streamer.config.reload import beyond_reload
+from streamer.config.tls import TlsError
 from streamer.features.every import FILE
 from streamer.features.live_audit import service as module
 from streamer.features.live_audit.config import LiveAuditConfig
@@ -138,10 +141,34 @@ def test_a_streamer_without_the_section_counts_nothing() -> None:
 
 
 def test_the_key_is_read_from_its_file(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("secret\n")
+    (tmp_path / "key").write_text("a secret of 18 byte\n")
     sums = set()
     for key in (None, str(tmp_path / "key")):
         raw = {**config().model_dump(by_alias=True), "live_audit": {"key_file": key}}
         feature = LiveAuditFeature(FILE.model_validate(raw, strict=False), FakeClock())
         sums.add(feature._counter._fold(bytearray(16)))
     assert len(sums) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "No such file or directory"), ("\n", "0 bytes"), ("short\n", "5 bytes")]
+)
+async def test_a_key_that_cannot_be_used_is_named_with_its_file_and_what_was_expected(
+    content: str | None, problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    raw = {**config().model_dump(by_alias=True), "live_audit": {"key_file": str(path)}}
+    given = FILE.model_validate(raw, strict=False)
+    expected = f"{path}: {problem}; expected a file with a secret of at least 16 bytes"
+    with pytest.raises(TlsError, match=f"^{re.escape('live_audit.key_file: ' + expected)}$"):
+        LiveAuditFeature(given, FakeClock())
+    (probe,) = (each for _, section in given.feature_sections() for each in section.probes(given, None))
+    assert (probe.key, (await probe.run()).text) == ("live_audit.key_file", expected)
+
+
+@pytest.mark.parametrize("change", [{"every_s": 60}, {"to": "hub2"}, None])
+def test_a_reload_that_changes_the_section_is_refused(change: dict[str, Any] | None) -> None:
+    raw = {**config().model_dump(by_alias=True), "live_audit": change}
+    assert "live_audit" in " ".join(beyond_reload(config(), FILE.model_validate(raw, strict=False)))
