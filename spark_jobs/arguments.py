@@ -37,47 +37,29 @@ class JobArguments:
 def parse(program: str, argv: Sequence[str] | None = None) -> JobArguments:
     """Parse `argv` (the process's own if None). Exits with code 2 and one line about what is wrong."""
     parser = argparse.ArgumentParser(f"python -m {program}")
-    parser.add_argument("--date", type=_date, metavar="D", help="the UTC date to compute, such as 2026-11-21")
-    parser.add_argument("--from", type=_date, metavar="D", dest="first", help="the first of several dates")
-    parser.add_argument("--to", type=_date, metavar="D", dest="last", help="the last of several dates")
-    parser.add_argument(
+    add, days_help = parser.add_argument, "without dates: run those of the last N days that are not up to date (default: 16)"
+    add("--date", type=_date, metavar="D", help="the UTC date to compute, such as 2026-11-21")
+    add("--from", type=_date, metavar="D", dest="first", help="the first of several dates")
+    add("--to", type=_date, metavar="D", dest="last", help="the last of several dates")
+    add(
         "--input",
         type=_path,
         required=True,
         help="folder of the traces, anywhere that Spark can read (file:, s3a:, hdfs:, abfs:)",
     )
-    parser.add_argument("--output", type=_path, required=True, help="folder for the tables, likewise")
-    parser.add_argument(
-        "--slo", metavar="FILE", help="YAML file with the routes' targets (default: none, the table slo stays empty)"
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)"
-    )
+    add("--output", type=_path, required=True, help="folder for the tables, likewise")
+    add_slo(parser)
+    add("--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)")
     add_format(parser)
-    parser.add_argument(
-        "--lookback-days",
-        type=_days,
-        default=16,
-        metavar="N",
-        help="without dates: run those of the last N days before today that are not up to date (default: 16)",
-    )
-    parser.add_argument(
-        "--keep-days",
-        type=_days,
-        metavar="N",
-        help="delete tables and reports of dates that are more than N days before today (default: keep them)",
-    )
-    parser.add_argument(
-        "--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention"
-    )
-    parser.add_argument(
+    add("--lookback-days", type=_days, default=16, metavar="N", help=days_help)
+    add("--keep-days", type=_days, metavar="N", help="delete tables and reports that are older (default: keep them)")
+    add("--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention")
+    add(
         "--webhook-url-file",
         metavar="FILE",
-        help="post each new verdict to the URL in this file (default: to that in $USTREAMER_WEBHOOK_URL, if it is set)",
+        help="post new verdicts to the URL in it (default: $USTREAMER_WEBHOOK_URL, if set)",
     )
-    parser.add_argument(
-        "--metrics-file", metavar="FILE", help="write metrics of the run here, for the textfile collector of node_exporter"
-    )
+    add("--metrics-file", metavar="FILE", help="write metrics of the run, for the textfile collector of node_exporter")
     given = parser.parse_args(argv)
     check_format(parser, given)
     if given.date and (given.first or given.last):
@@ -97,6 +79,13 @@ def parse(program: str, argv: Sequence[str] | None = None) -> JobArguments:
             )
     dates = tuple(first + dt.timedelta(days=day) for day in days)
     return JobArguments(dates, *(getattr(given, each.name) for each in fields(JobArguments)[1:]))
+
+
+def add_slo(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the file of `slo_file`."""
+    parser.add_argument(
+        "--slo", metavar="FILE", help="YAML file with the routes' objectives, the verdict's limits and retired streamers"
+    )
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

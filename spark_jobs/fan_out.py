@@ -65,8 +65,6 @@ def transform(
         .withColumn("judged", (sf.col("missing") == 0) | sf.coalesce(_covered(), sf.lit(False)))
     )
     judged = each.where("judged")
-    of_message = today.join(judged.select(*keys), keys).groupBy(*_TOPIC, "hour", "msg_id").agg(sf.count("*").alias("got"))
-    of_hour = of_message.groupBy(*_TOPIC, "hour").agg(sf.collect_list("got").alias("gots"))
     summed = each.groupBy(*_TOPIC, "hour").agg(
         sf.max("publishes").alias("publishes"),
         sf.count_if("judged").alias("gateways"),
@@ -75,16 +73,7 @@ def transform(
         _total("missing").alias("missing"),
         sf.count_if(sf.col("judged") & (sf.col("missing") > 0)).alias("lacking"),
     )
-    complete = sf.size(sf.filter("gots", lambda got: got == sf.col("gateways")))
-    least = sf.when(sf.size("gots") < sf.col("publishes"), sf.lit(0)).otherwise(sf.array_min("gots"))
-    table = (
-        summed.join(of_hour, [*_TOPIC, "hour"], "left")
-        .where(sf.col("gateways") > 0)
-        .withColumn("gots", sf.coalesce("gots", sf.array().cast("array<bigint>")))
-        .withColumn("incomplete", sf.col("publishes") - complete)
-        .withColumn("least_share", sf.coalesce(least, sf.lit(0)) / sf.col("gateways"))
-        .withColumn("share", 1 - sf.col("missing") / sf.col("expected"))
-    )
+    table = summed.where(sf.col("gateways") > 0).withColumn("share", 1 - sf.col("missing") / sf.col("expected"))
     return table, judged.where("missing > 0")
 
 

@@ -337,8 +337,8 @@ def _has_tables(job: Job, before: Manifest, batch: Batch) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 if everything was computed, 1 if a job, a report or a notice failed, 2 if it cannot begin or
-    go on; else 3 if a date needs attention and that is asked for; else 4 if files were left out."""
+    """Returns the exit code: 1 if a job or a report failed, 2 if it cannot begin or go on; else 5 if nobody could be told;
+    else 3 if a date needs attention and that is asked for; else 4 if too many files were left out; else 0."""
     options = arguments.parse("spark_jobs.nightly", argv)
     began_s, outcome = time.perf_counter(), run_metrics.Run(time.time())
     try:
@@ -353,14 +353,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run_metrics.write(outcome, options.metrics_file)
             except OSError as error:
                 sys.stderr.write(f"{options.metrics_file}: cannot be written: {error.strerror}\n")
-                outcome.exit_code = outcome.exit_code or 1
+                outcome.exit_code = outcome.exit_code if outcome.exit_code in (1, 2) else 5
     return outcome.exit_code
 
 
 def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: float) -> int:
     progress = Progress()
-    if options.slo:
-        slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
+    rules = slo_file.load(options.slo)  # a mistake is reported before hours of work, not after
     url = webhook.url(options.webhook_url_file)
     today = dt.datetime.now(dt.UTC).date()
     first = min([today - dt.timedelta(days=options.lookback_days), *options.dates])
@@ -394,7 +393,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         succeeded = night.run(work, files, first, asked=bool(options.dates))
         for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
             progress.say(line)
-        reports = Reports(spark, tables, f"{options.output}/report", progress)
+        reports = Reports(spark, tables, f"{options.output}/report", progress, rules)
         for date in sorted({*night.changed, *night.failed}):
             reports.write(date, night.failed.get(date, set()), left_out.get(date, {}))
         if read and not options.dates:
@@ -419,11 +418,19 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         sys.stderr.write(f"{date}: failed: {', '.join(sorted(names))}\n")
     if left_out:
         sys.stderr.write(f"trace files left out: {outcome.files_left_out}\n")
-    if not succeeded or reports.failed or outcome.webhook_failed:
+    if not succeeded or reports.failed:
         return 1
+    if outcome.webhook_failed:
+        return 5
     if options.fail_on_attention and _needs_attention(options.dates, reports, outcome.verdict):
         return 3
-    return 4 if left_out else 0
+    return 4 if _lack_files(files, left_out, rules.limits["files_left_out"]) else 0
+
+
+def _lack_files(files: Files, left_out: records.LeftOut, limit: float) -> bool:
+    """Whether files of more streamers than the limit allows were left out on one of the dates."""
+    each = ((quarantine.by_streamer(without), quarantine.by_streamer(files[date])) for date, without in left_out.items())
+    return any(len(lacking) > limit * len(every) for lacking, every in each)
 
 
 def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figures | None) -> bool:
@@ -439,8 +446,10 @@ def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figur
 class Reports:
     """The reports and verdicts of the dates of one run, in the folder `to`."""
 
-    def __init__(self, spark: SparkSession, tables: TableStore, to: str, progress: Progress) -> None:
-        self._spark, self._tables, self._to, self._progress = spark, tables, to, progress
+    def __init__(
+        self, spark: SparkSession, tables: TableStore, to: str, progress: Progress, rules: slo_file.Rules = slo_file.NONE
+    ) -> None:
+        self._spark, self._tables, self._to, self._progress, self._rules = spark, tables, to, progress, rules
         self.made: dict[dt.date, Figures] = {}
         self.news: list[Figures] = []
         """The verdicts that say something else than the one of the same date before."""
@@ -449,7 +458,7 @@ class Reports:
     def write(self, date: dt.date, jobs_failed: Iterable[str], left_out: Mapping[str, str]) -> None:
         """Write those of a date. A fault is told and counted: the tables are good, whatever happens to the report."""
         try:
-            found = report.collected(self._tables, date, sorted(jobs_failed))
+            found = report.collected(self._tables, date, sorted(jobs_failed), rules=self._rules)
             made = verdict.verdict(found, left_out)
             path, is_new = verdict.put(self._spark, made, self._to)
             self.made[date] = made

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.report.sections import Figures
+from spark_jobs.report.sentences import KINDS
 from spark_jobs.storage import write_here
 
 LEVELS = ("good", "attention", "unknown")
@@ -53,6 +54,9 @@ def text(run: Run) -> str:
         level = Gauge("ustreamer_nightly_verdict_level", "Which level that verdict has.", ["level"], registry=registry)
         for each in LEVELS:
             level.labels(each).set(verdict["level"] == each)
+        reasons = Gauge("ustreamer_nightly_verdict_reason", "Whether it is a reason for it.", ["kind"], registry=registry)
+        for kind in KINDS:
+            reasons.labels(kind).set(any(each["kind"] == kind for each in verdict["reasons"]))
         for name, figure, meaning in (
             ("verdict_messages_lost", "lost", "Messages of that date that were lost."),
             ("verdict_records_missing", "records_missing", "Trace records of that date that are missing."),

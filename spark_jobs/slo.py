@@ -68,14 +68,11 @@ def _judged(target: slo_file.Target) -> Column:
 
 
 def _matches(column: str, pattern: str) -> Column:
-    """``*`` matches any text, everything else matches itself."""
-    if "*" not in pattern:
-        return sf.col(column) == pattern
-    return sf.col(column).rlike("^" + ".*".join(rf"\Q{part}\E" if part else "" for part in pattern.split("*")) + "$")
+    return sf.col(column).rlike(slo_file.regex(pattern)) if "*" in pattern else sf.col(column) == pattern
 
 
 def compute(batch: Batch) -> tuple[DataFrame, ...]:
-    targets = slo_file.load(batch.slo) if batch.slo else []
+    targets = slo_file.load(batch.slo).targets
     return (transform(batch.table(ROUTE_HOURLY), batch.table(LATENCY_DAILY), targets),)
 
 

@@ -1,7 +1,9 @@
-"""Reads and checks the file of targets. `config/slo.yaml` explains what they mean."""
+"""Reads and checks the file of what is expected of a night. `config/slo.yaml` explains its keys."""
 
 import difflib
 import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +12,19 @@ import yaml
 OBJECTIVES = ("availability", "p99_latency_ms", "expiry_rate")
 _PATTERNS = ("streamer", "route")
 _KEYS = ("name", *_PATTERNS, *OBJECTIVES)
+LIMITS = {
+    "lost_per_million": 1.0,
+    "unknown": 0.001,
+    "broadcasts_missing": 0.001,
+    "silent": 0.01,
+    "files_left_out": 0.01,
+    "records_missing": 0.01,
+    "records_impossible": 0.01,
+    "clocks_wrong": 0.01,
+    "unusual_hours": 0.01,
+    "objectives_not_met": 0.01,
+}
+"""The defaults. By the kind of a reason in the verdict, and the lost messages of a million."""
 
 
 class SloFileError(ValueError):
@@ -26,8 +41,22 @@ class Target(NamedTuple):
     target: float
 
 
-def load(file: str) -> list[Target]:
-    """The targets of a file, in its order. Raises SloFileError."""
+class Rules(NamedTuple):
+    """The content of the file: objectives, limits of the verdict, and patterns of gateways that are expected no more."""
+
+    targets: list[Target]
+    limits: Mapping[str, float]
+    retired: list[str]
+
+
+NONE = Rules([], LIMITS, [])
+"""The rules without a file."""
+
+
+def load(file: str | None) -> Rules:
+    """The rules of a file, its targets in their order. Raises SloFileError."""
+    if file is None:
+        return NONE
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
@@ -35,9 +64,27 @@ def load(file: str) -> list[Target]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SloFileError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise SloFileError(f"{file}: expected a mapping with the key slos")
-    _only(file, "", content, ("slos",))
-    entries = content.get("slos")
+        raise SloFileError(f"{file}: expected a mapping with the keys slos, limits and retired")
+    _only(file, "", content, ("slos", "limits", "retired"))
+    if not isinstance(limits := content.get("limits", {}), dict):
+        raise SloFileError(f"{file}: limits: expected a mapping")
+    _only(file, "limits.", limits, tuple(LIMITS))
+    for name, value in limits.items():
+        most = 1_000_000 if name == "lost_per_million" else 1
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise SloFileError(f"{file}: limits.{name}: expected a number from 0 to {most}, got {value!r}")
+    retired = content.get("retired", [])
+    if not isinstance(retired, list) or not all(isinstance(each, str) and each for each in retired):
+        raise SloFileError(f"{file}: retired: expected a list of streamers, in which * stands for any text")
+    return Rules(_targets(file, content.get("slos", [])), LIMITS | limits, retired)
+
+
+def regex(pattern: str) -> str:
+    """A pattern of names as a regular expression of Spark and DuckDB: ``*`` matches any text, all else matches itself."""
+    return "^" + ".*".join(re.escape(part) for part in pattern.split("*")) + "$"
+
+
+def _targets(file: str, entries: Any) -> list[Target]:
     if not isinstance(entries, list):
         raise SloFileError(f"{file}: slos: expected a list")
     targets: list[Target] = []

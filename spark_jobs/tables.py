@@ -99,7 +99,7 @@ FAN_OUT = _table(
     "fan_out",
     "Did all gateways get what is published to many, of those that usually do?",
     "hour INT, src_authority STRING, src_ue_id BIGINT, src_resource_id INT, publishes BIGINT, gateways BIGINT, "
-    "unknown BIGINT, expected BIGINT, missing BIGINT, share DOUBLE, incomplete BIGINT, lacking BIGINT, least_share DOUBLE",
+    "unknown BIGINT, expected BIGINT, missing BIGINT, share DOUBLE, lacking BIGINT",
 )
 FAN_OUT_MISSING = _table(
     "fan_out_missing",
@@ -147,23 +147,6 @@ def _grouped(keys: str, columns: str, where: str = "") -> str:
     return f"SELECT {keys}, {columns} FROM {{rollup}} {where} GROUP BY {keys}"
 
 
-def _with_trend(keys: str, more: str = "", where: str = "") -> str:
-    """Counts by some keys, with `usual`, `days` and `change` as `columns` says."""
-    before = f"RANGE BETWEEN INTERVAL '{TREND_DAYS}' DAY PRECEDING AND INTERVAL '1' DAY PRECEDING"
-    counted = _grouped(f"date, streamer, {keys}", _sums("messages", "bytes") + more, where)
-    return f"""
-WITH counted AS ({counted}), active AS (
-    SELECT date, streamer, CAST(count(*) OVER (PARTITION BY streamer ORDER BY date {before}) AS INTEGER) AS days
-    FROM (SELECT DISTINCT date, streamer FROM {{rollup}}) AS recorded
-), summed AS (
-    SELECT *, coalesce(sum(messages) OVER (PARTITION BY streamer, {keys} ORDER BY date {before}), 0) AS past FROM counted
-), compared AS (
-    SELECT summed.*, days, CAST(past AS DOUBLE) / NULLIF(days, 0) AS usual
-    FROM summed JOIN active ON active.date = summed.date AND active.streamer = summed.streamer
-)
-SELECT *, messages / NULLIF(usual, 0) - 1 AS change FROM compared"""
-
-
 ROUTE_HOURLY = _table(
     "route_hourly",
     "How much did each route carry in each hour, and what became of it?",
@@ -174,22 +157,14 @@ ROUTE_HOURLY = _table(
         _sums("messages", "bytes", "retries", "redelivered") + "".join(f", {_of([each], each)}" for each in OUTCOMES),
     ),
 )
-OUTCOMES_TABLE = _table(
-    "outcomes",
-    "What became of the messages between whom, and is that usual?",
-    "streamer STRING, route STRING, src_authority STRING, sink_authority STRING, outcome STRING, ucode STRING, "
-    "messages BIGINT, bytes BIGINT, usual DOUBLE, days INT, change DOUBLE",
-    _with_trend("route, src_authority, sink_authority, outcome, ucode"),
-)
 DEAD_LETTERS = _table(
     "dead_letters",
-    "What failed, why, between whom, and is that usual?",
+    "What failed, why, and between whom?",
     "streamer STRING, route STRING, outcome STRING, ucode STRING, src_authority STRING, src_ue_id BIGINT, "
-    "sink_authority STRING, sink_ue_id BIGINT, messages BIGINT, bytes BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP, "
-    "usual DOUBLE, days INT, change DOUBLE",
-    _with_trend(
-        "route, outcome, ucode, src_authority, src_ue_id, sink_authority, sink_ue_id",
-        ", min(first_ts) AS first_ts, max(last_ts) AS last_ts",
+    "sink_authority STRING, sink_ue_id BIGINT, messages BIGINT, bytes BIGINT, first_ts TIMESTAMP, last_ts TIMESTAMP",
+    _grouped(
+        "date, streamer, route, outcome, ucode, src_authority, src_ue_id, sink_authority, sink_ue_id",
+        _sums("messages", "bytes") + ", min(first_ts) AS first_ts, max(last_ts) AS last_ts",
         f"WHERE outcome IN {FAILURES}",
     ),
 )
@@ -208,18 +183,6 @@ TTL_MARGIN = _table(
     )
     + ") AS margins WHERE messages > 0 OR expired > 0",
 )
-REDELIVERY = _table(
-    "redelivery",
-    "How often were messages sent more than once?",
-    "streamer STRING, route STRING, messages BIGINT, redelivered BIGINT, duplicates BIGINT, retried BIGINT, retries BIGINT, "
-    "max_retries INT",
-    _grouped(
-        "date, streamer, route",
-        f"{_sums('messages', 'redelivered', 'retried', 'retries')}, {_of(['duplicate'], 'duplicates')}, "
-        "max(max_retries) AS max_retries",
-    ),
-)
-
 STATUSES = (
     "delivered",
     "lost",

@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_jobs.generate import Faults, Fleet, Plan, Surge, generate, generate_fleet, release
+from spark_jobs.generate import Faults, Fleet, Plan, Surge, generate, generate_fleet
 
 _NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Generate, or with ``--release`` let held-back files arrive. Returns the exit code."""
+    """Generate. Returns the exit code."""
     parser = argparse.ArgumentParser("python -m spark_jobs.generate", description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder for the traces")
     parser.add_argument(
@@ -30,18 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history-days", type=int, default=0, help="days without faults before these")
     parser.add_argument("--history-share", type=float, default=1.0, help="volume of such a day, as a share of the others'")
-    parser.add_argument("--hold", action="append", default=[], metavar="STREAMER/DATE/HOUR", help="hold these files back")
-    parser.add_argument("--release", action="store_true", help="only move files that were held back to their places")
     given = parser.parse_args(argv)
-    if given.release:
-        sys.stdout.write(f"{release(given.output)} files arrived\n")
-        return 0
     if given.first is None or given.days < 1 or given.streamers < 2:
         parser.error("needs --from, at least one day and at least two streamers")
     begun = time.perf_counter()
     if given.streamers > len(_NAMES):
-        if given.days > 1 or given.history_days or given.hold:
-            parser.error("a fleet has one day, without a history or files that are held back")
+        if given.days > 1 or given.history_days:
+            parser.error("a fleet has one day, without a history")
         truth = generate_fleet(fleet_of(given), given.output)
     else:
         truth = generate(plan_of(given), given.output)
@@ -66,11 +61,6 @@ def plan_of(given: argparse.Namespace) -> Plan:
     names = _NAMES[: given.streamers]
     last = history + given.days - 1
     many = max(3, given.records // 100_000)
-    held = []
-    first = given.first - dt.timedelta(days=history)
-    for text in given.hold:
-        streamer, date, hour = text.split("/")
-        held.append((streamer, (dt.date.fromisoformat(date) - first).days, int(hour)))
     faults = Faults(
         lost=many,
         duplicate=5 * many,
@@ -84,11 +74,10 @@ def plan_of(given: argparse.Namespace) -> Plan:
         outages=((names[1], last, 3),),
         restarts=((names[0], last, 15 * 60 + 20),),
         surges=(Surge(last, 14, "campaigns"), Surge(last, 10, "to-vehicle", 1.0, 0.2)),
-        held=tuple(held),
         not_before=history,
     )
     volumes = (int(per_day * given.history_share),) * history + (per_day,) * given.days
-    return Plan(first, volumes, names, given.seed, faults)
+    return Plan(given.first - dt.timedelta(days=history), volumes, names, given.seed, faults)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.report import figures, fleet, reading
 from spark_jobs.report.sections import Figures
+from spark_jobs.slo_file import NONE, Rules
 from spark_jobs.storage import Storage
 from spark_jobs.table_store import TableStore
 
@@ -26,6 +27,7 @@ def write(
     to: str,
     tables: TableStore | None = None,
     streamer: str | None = None,
+    rules: Rules = NONE,
 ) -> tuple[str, str]:
     """Write ``report-DATE.html`` and ``.json`` of these tables, or those below ``output``, to ``to``. Returns both paths.
 
@@ -34,18 +36,22 @@ def write(
     If a table was not written for the date, its section says so. Each file appears complete or not at all. Raises OSError if
     ``to`` cannot be written.
     """
-    return put(spark, collected(tables or ParquetTables(spark, output), date, streamer=streamer), to)
+    return put(spark, collected(tables or ParquetTables(spark, output), date, streamer=streamer, rules=rules), to)
 
 
 def collected(
-    tables: TableStore, date: datetime.date, jobs_failed: Sequence[str] | None = None, streamer: str | None = None
+    tables: TableStore,
+    date: datetime.date,
+    jobs_failed: Sequence[str] | None = None,
+    streamer: str | None = None,
+    rules: Rules = NONE,
 ) -> Figures:
     """The figures of the date, or of one streamer on it. ``jobs_failed``: jobs whose tables of the date are not up to date;
     None: not known."""
-    with reading.ReportTables(tables, date, streamer) as report:
+    with reading.ReportTables(tables, date, streamer, rules.retired) as report:
         rows = reading.collect(report) | fleet.collect(report)
     found = figures.figures(rows, date, datetime.datetime.now(datetime.UTC), streamer)
-    return found | {"jobs_failed": None if jobs_failed is None else list(jobs_failed)}
+    return found | {"limits": rules.limits, "jobs_failed": None if jobs_failed is None else list(jobs_failed)}
 
 
 def put(spark: SparkSession, found: Figures, to: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import datetime
 import sys
 from collections.abc import Sequence
 
-from spark_jobs import arguments, iceberg_tables, tables
+from spark_jobs import arguments, iceberg_tables, slo_file, tables
 from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
 from spark_jobs.report import write
@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for the report, anywhere that Spark can write (file:, s3a:, hdfs:, abfs:)",
     )
     arguments.add_format(parser)
+    arguments.add_slo(parser)
     parser.add_argument("--streamer", metavar="NAME", help="only what the tables say of this one: a vehicle's gateway")
     given = parser.parse_args(argv)
     arguments.check_format(parser, given)
@@ -46,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.streamer is not None and not known(store, given.date, given.streamer):
             sys.stderr.write(f"{output} has nothing of {given.streamer!r} on {given.date} or the 14 days before\n")
             return 2
-        paths = write(spark, given.output, given.date, given.to, store, given.streamer)
-    except (JavaMissingError, CatalogError, OSError) as exc:
+        paths = write(spark, given.output, given.date, given.to, store, given.streamer, slo_file.load(given.slo))
+    except (JavaMissingError, CatalogError, OSError, slo_file.SloFileError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2
     sys.stdout.writelines(f"{path}\n" for path in paths)

@@ -27,20 +27,19 @@ SECTIONS: dict[str, tuple[str, Callable[..., Figures]]] = {
     "completeness": ("completeness", sections.completeness),
     "volume": ("routes", sections.volume),
     "outcomes": ("routes", sections.outcomes),
-    "changes": ("changes", sections.changes),
     "latency": ("latency", sections.latency),
     "dead_letters": ("dead_letters", sections.dead_letters),
     "audit": ("audit_days", sections.audit),
+    "usual": ("days", sections.usual),
     "findings": ("findings", sections.findings),
     "fan_out": ("fan_out", sections.fan_out),
     "slo": ("slo", sections.slo),
-    "anomalies": ("anomalies", sections.ranking("anomalies")),
+    "anomalies": ("anomalies", sections.anomalies),
     "ttl_margin": ("ttl_margin", sections.ranking("ttl_margin")),
-    "redelivery": ("redelivery", sections.ranking("redelivery")),
     "health": ("health", sections.health),
 }
 """Each with the query without which it is None, and what makes it: from the rows, and of a `_TREND` from the days, too."""
-_TREND = ("fleet", "dead_letters", "audit")
+_TREND = ("fleet", "dead_letters", "audit", "usual")
 
 
 def figures(rows: Collected, date: datetime.date, created: datetime.datetime, streamer: str | None = None) -> Figures:

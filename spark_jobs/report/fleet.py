@@ -97,9 +97,9 @@ _SILENT = f"""
 SELECT streamer, sum(records) AS records, count(*) AS days, max(last_ts) AS last_ts,
     (count(*) >= $2 * {USUALLY})::INT AS usually
 FROM streamer_health ANTI JOIN today.streamer_health AS here USING (streamer)
-WHERE records > 0 AND date < $1 GROUP BY streamer
+WHERE records > 0 AND date < $1 AND NOT regexp_matches(streamer, $3) GROUP BY streamer
 """
-"""Streamers without a record that day that had some on the days before."""
+"""Streamers without a record that day that had some on the days before, and are not retired."""
 
 
 def _recorded(report: ReportTables) -> int:
@@ -231,7 +231,7 @@ def collect(report: ReportTables) -> Collected:
     """The rows of every query whose table was written for the date."""
     report.keep("busiest", _BUSIEST)
     report.keep("troubled", _TROUBLED, report.streamer)
-    report.keep("silent", _SILENT, report.date, _recorded(report))
+    report.keep("silent", _SILENT, report.date, _recorded(report), report.retired)
     rows = asked(report, QUERIES)
     for table, query, _ in _GROUPS:
         if report.has(table):

@@ -39,7 +39,11 @@ def render(figures: Figures) -> str:
     level_, why = sentences.verdict(figures)
     title = numbers.long_date(datetime.date.fromisoformat(figures["date"]))
     summary, css = sentences.sentences(figures), Markup(_template("page.css"))
-    return page.render(f=figures, css=css, summary=summary, level_=level_, why=why, title=title, shown=shown(figures))
+    reasons = list(dict.fromkeys(reason.kind for reason in sentences.judged(figures)[1]))
+    sections = shown(figures)
+    return page.render(
+        f=figures, css=css, summary=summary, level_=level_, why=why, reasons=reasons, title=title, shown=sections
+    )
 
 
 _LABELS = {
@@ -51,6 +55,7 @@ _LABELS = {
     "completeness": "Completeness",
 }
 _LABELS_ALWAYS = {
+    "usual": "Usual",
     "volume": "Volume",
     "outcomes": "Outcomes",
     "latency": "Latency",
@@ -61,7 +66,6 @@ _LABELS_ALWAYS = {
     "slo": "Objectives",
     "anomalies": "Anomalies",
     "ttl": "Time to live",
-    "redelivery": "Redelivery",
     "health": "Trace health",
 }
 
@@ -76,6 +80,7 @@ def shown(figures: Figures) -> dict[str, str]:
         "cohorts": bool(figures["cohorts"] and len(figures["cohorts"]["rows"]) > 1),
         "links": bool(figures["links"] and figures["links"]["rows"]),
         "completeness": True,
+        "usual": not one,
         "audit": not one,
         "fan-out": not one,
     }

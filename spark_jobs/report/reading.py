@@ -20,6 +20,7 @@ from spark_jobs import tables
 from spark_jobs.batch import days
 from spark_jobs.ddl import over_files, quoted
 from spark_jobs.schema import OUTCOMES
+from spark_jobs.slo_file import regex
 from spark_jobs.table_store import TableStore
 
 TOTAL = "total_rows"
@@ -29,7 +30,6 @@ COUNTED = f"count(*) OVER () AS {TOTAL}"
 ROUTES = 20
 HOURLY_ROUTES = 6
 PAIRS = 10
-CHANGES = 8
 REASONS = 12
 EXAMPLES = 3
 OBJECTIVES = 40
@@ -54,11 +54,14 @@ class ReportTables:
     without that column, as a view in the schema ``today``. A table that was not written is a view without rows.
 
     With ``streamer``, only the rows about that one: those of its own, and findings at it. Tables without either are as if
-    they were not written. Ascending order has nulls first, descending order has them last, as in Spark.
+    they were not written. ``retired``: patterns of streamers that are not expected to write. Ascending order has nulls
+    first, descending order has them last, as in Spark.
     """
 
-    def __init__(self, store: TableStore, date: datetime.date, streamer: str | None = None) -> None:
-        self.date, self.streamer = date, streamer
+    def __init__(
+        self, store: TableStore, date: datetime.date, streamer: str | None = None, retired: Sequence[str] = ()
+    ) -> None:
+        self.date, self.streamer, self.retired = date, streamer, "|".join(map(regex, retired)) or "^$"
         self._ends = ExitStack()
         folder = Path(self._ends.enter_context(TemporaryDirectory(prefix="ustreamer-report-")))
         self._database = self._ends.enter_context(duckdb.connect(config={"temp_directory": str(folder)}))
@@ -230,12 +233,17 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
     "findings": (tables.DELIVERY_AUDIT_DETAIL, _FINDINGS),
     "health_totals": (
         tables.STREAMER_HEALTH,
-        f"SELECT {sums('records', 'restarts', 'gaps', *FAULTS)}, count(*) AS streamers FROM today.streamer_health",
+        f"SELECT {sums('records', 'restarts', 'gaps', *FAULTS)}, count(*) AS streamers, "
+        + ", ".join(f"count(*) FILTER ({name} > 0) AS {name}_at" for name in FAULTS)
+        + " FROM today.streamer_health",
     ),
-    "fan_out_totals": (
-        tables.FAN_OUT,
-        f"SELECT {sums('publishes', 'expected', 'missing', 'incomplete')} FROM today.fan_out",
+    "health_days": (
+        tables.STREAMER_HEALTH,
+        "SELECT date, count(*) AS streamers, count(*) FILTER (records_missing + coalesce(files_left_out, 0) > 0) AS "
+        "incomplete FROM streamer_health GROUP BY date",
     ),
+    "unusual_at": (tables.ANOMALIES, "SELECT count(DISTINCT streamer) AS streamers FROM today.anomalies"),
+    "fan_out_totals": (tables.FAN_OUT, f"SELECT {sums('publishes', 'expected', 'missing')} FROM today.fan_out"),
     "lacking": (
         tables.FAN_OUT_MISSING,
         f"SELECT streamer, sum(missing) AS missing, {COUNTED} FROM today.fan_out_missing GROUP BY streamer "
@@ -266,12 +274,6 @@ class Ranking(NamedTuple):
 
 
 RANKINGS = {
-    "changes": Ranking(
-        tables.OUTCOMES_TABLE,
-        CHANGES,
-        "abs(messages - usual) DESC, streamer, route, src_authority, sink_authority, outcome, ucode",
-        "messages <> usual",
-    ),
     "dead_letters": Ranking(
         tables.DEAD_LETTERS,
         PAIRS,
@@ -296,9 +298,6 @@ RANKINGS = {
     "anomalies": Ranking(tables.ANOMALIES, ANOMALIES, "abs(score) DESC, hour, streamer, route, metric"),
     "ttl_margin": Ranking(
         tables.TTL_MARGIN, ROUTES, "messages DESC, streamer, route", "messages + expired > 0", "expired + late + under_10"
-    ),
-    "redelivery": Ranking(
-        tables.REDELIVERY, ROUTES, "messages DESC, streamer, route", by="redelivered + duplicates + retried"
     ),
 }
 

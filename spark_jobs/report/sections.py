@@ -5,10 +5,12 @@ rows that were left out. None means unknown, which is never the same as 0.
 """
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from spark_jobs.anomalies import LEAST_DAYS
 from spark_jobs.report.numbers import entity, uuid_text
 from spark_jobs.report.reading import (
     CLOCK_MS,
@@ -105,10 +107,6 @@ def outcomes(rows: Collected) -> Figures:
     }
 
 
-def changes(rows: Collected) -> Figures:
-    return {"rows": kept(rows["changes"], "bytes"), "more": more(rows["changes"])}
-
-
 def latency(rows: Collected) -> Figures:
     return {
         "routes": kept(rows["latency"], *_NOT_SHOWN),
@@ -138,8 +136,6 @@ def dead_letters(rows: Collected, days: list[str]) -> Figures:
     worst = [
         line | _ends(row) for line, row in zip(kept(rows["dead_letters"], "bytes", *ends), rows["dead_letters"], strict=True)
     ]
-    for row in worst:
-        row["change"] = row["change"] if row["usual"] else None
     return {
         "messages": total(reasons, "messages"),
         "reasons": reasons[:REASONS],
@@ -214,6 +210,14 @@ def slo(rows: Collected) -> Figures:
     return {"met": met, "objectives": everything, "rows": kept(shown), "more": everything - len(shown)}
 
 
+def anomalies(rows: Collected) -> Figures:
+    return {
+        "rows": kept(rows["anomalies"]),
+        "more": more(rows["anomalies"]),
+        "streamers": total(rows["unusual_at"], "streamers"),
+    }
+
+
 def ranking(name: str) -> Any:
     """A section that is a ranking as it was collected."""
 
@@ -243,7 +247,7 @@ def health(rows: Collected) -> Figures:
 
 def fan_out(rows: Collected) -> Figures:
     """What only a part of the gateways got that usually do, by topic and hour, and the gateways that lack most."""
-    names = ("hour", "publishes", "gateways", "unknown", "missing", "share", "incomplete", "lacking", "least_share")
+    names = ("hour", "publishes", "gateways", "unknown", "missing", "share", "lacking")
     return {
         "totals": {name: value or 0 for name, value in rows["fan_out_totals"][0].items()},
         "rows": [
@@ -316,6 +320,7 @@ def silent(rows: Collected) -> Figures:
 
 
 _COHORT = ("version", "compiled", "config")
+FLOOR = 0.001
 _CHANCE, _MANY = 0.001, 1000
 """Twice the share, and so many failures, is no chance."""
 
@@ -346,16 +351,49 @@ def _bad_of(row: dict[str, Any]) -> tuple[int, int]:
     return total([row], *FAILURES, "lost"), (row["delivered"] or 0) + total([row], *FAILURES)
 
 
-def _is_worse(bad: int, due: int, others_bad: int, others_due: int) -> bool:
-    """Whether a cohort fails or loses at least twice the share of all others, and chance alone would hardly make it as many.
+def _is_worse(bad: int, due: int, others_bad: float, others_due: int) -> bool:
+    """Whether a cohort or a night fails or loses at least twice the share of all others, and more than chance makes.
 
-    Chance: a Poisson distribution with the share of all together.
+    Chance, at most one of a thousand: a Poisson distribution with the share of all together.
     """
     if not bad or not others_due or bad * others_due < 2 * others_bad * due:
         return False
     mean = due * (bad + others_bad) / (due + others_due)
     fewer = sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(min(bad, _MANY)))
     return bad >= _MANY or 1 - fewer < _CHANCE
+
+
+def usual(rows: Collected, days: list[str]) -> Figures:
+    """The shares of the night beside the median of the nights before, as far as there are tables of these.
+
+    ``is_worse``: at least twice that median, more than chance alone would make it, and more than a floor (but for lost
+    messages, of which none is usual): what one vehicle of a thousand makes is no fault of the fleet. None: unknown, because
+    there are fewer nights than ``needed``.
+    """
+    made: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in rows.get("audit_days", []):
+        made[str(row["date"])][row["status"]] = row["messages"]
+    counted = {
+        "lost": {day: (statuses.get("lost", 0), sum(statuses.values())) for day, statuses in made.items()},
+        "unknown": {day: (statuses.get("unknown", 0), sum(statuses.values())) for day, statuses in made.items()},
+        "failed": {
+            str(row["date"]): (total([row], *FAILURES), total([row], "delivered", *FAILURES)) for row in rows["days"]
+        },
+        "incomplete": {str(row["date"]): (row["incomplete"], row["streamers"]) for row in rows.get("health_days", [])},
+    }
+    return {"needed": LEAST_DAYS, "measures": [_beside(name, found, days) for name, found in counted.items()]}
+
+
+def _beside(name: str, counted: dict[str, tuple[int, int]], days: list[str]) -> Figures:
+    bad, due = counted.get(days[-1], (0, 0))
+    before = [counted[day] for day in days[:-1] if counted.get(day, (0, 0))[1]]
+    line: Figures = {"name": name, "bad": bad, "of": due, "nights": len(before), "usual_share": None, "is_worse": None}
+    if len(before) < LEAST_DAYS:
+        return line
+    share = statistics.median(each / of for each, of in before)
+    others = sum(of for _, of in before)
+    is_seen = name == "lost" or bad > FLOOR * due
+    return line | {"usual_share": share, "is_worse": is_seen and _is_worse(bad, due, share * others, others)}
 
 
 def links(rows: Collected) -> Figures:

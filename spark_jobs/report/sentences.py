@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from spark_jobs.anomalies import LEAST_DAYS
 from spark_jobs.report.numbers import clean, count, duration_us, listing, long_date, plural, share
+from spark_jobs.slo_file import LIMITS
 
 Figures = dict[str, Any]
 
@@ -21,8 +22,18 @@ OBJECTIVES = {"availability": "availability", "p99_latency_ms": "latency (p99)",
 _NAME_CHARACTERS = 48
 _LONG_S = 3600
 """Links that were down for so long are told with the other troubles of a streamer."""
-UNKNOWN_SHARE = 0.001
-"""Of so many messages it may be unknown each day what became of them: vehicles are parked."""
+FAULTS = (
+    ("files_left_out", "trace file", "left out", "files"),
+    ("records_missing", "trace record", "missing", "records"),
+    ("records_impossible", "trace record", "that cannot be", "records"),
+)
+USUAL = {
+    "lost": "messages lost:",
+    "unknown": "messages unknown:",
+    "failed": "messages failed:",
+    "incomplete": "streamers with incomplete traces:",
+}
+"""What a night is compared in with those before."""
 _FAR = 0.2
 """A figure within a fifth of its usual value is "about as usual"."""
 
@@ -94,6 +105,20 @@ def _failing(row: Figures) -> str:
     return f"{count(sum(failed.values()))} of {plural(row['due'], 'message')} failed, {how}{why}"
 
 
+KINDS = (
+    *("lost", "unknown", "silent", "version_worse", "worse_than_usual", "jobs_failed", "objectives_not_met"),
+    *(
+        "broadcasts_missing",
+        *(kind for kind, *_ in FAULTS),
+        "clocks_wrong",
+        "unusual_hours",
+        "tables_missing",
+        "no_messages",
+    ),
+)
+"""The kinds of reasons."""
+
+
 class Reason(NamedTuple):
     """Why a day needs attention, or why that is unknown: a kind for machines, a text for people, and the figures of it."""
 
@@ -105,57 +130,82 @@ class Reason(NamedTuple):
 def verdict(figures: Figures) -> tuple[str, str]:
     """``(level, text)``: the level is good, attention or unknown, and the text says why."""
     level, reasons = judged(figures)
-    if level == "good":
-        found = "what is unusual is unknown" if figures["anomalies"] is None or not is_compared(figures) else None
-        return level, f"nothing lost; {found}" if found else "nothing lost, nothing unusual found"
-    return level, listing([reason.text for reason in reasons], shown=5)
+    if level != "good":
+        return level, listing([reason.text for reason in reasons], shown=5)
+    noted = [each.text for each, _ in noticed(figures)]
+    told = [] if _lost(figures) else ["nothing lost"]
+    if figures["anomalies"] is None or not is_compared(figures):
+        nights = key(figures, "messages")["days"]
+        told.append("what is unusual is unknown" + f" ({nights} of {LEAST_DAYS} nights before)" * (nights < LEAST_DAYS))
+    text = "; ".join(told) if noted or len(told) != 1 else "nothing lost, nothing unusual found"
+    return level, "; ".join([*filter(None, [text]), f"within the limits: {listing(noted, shown=5)}"]) if noted else text
 
 
 def judged(figures: Figures) -> tuple[str, list[Reason]]:
     """The level, and the reasons for it; none if it is good."""
     volume, audit, slo, health = (figures[name] for name in ("volume", "audit", "slo", "health"))
-    matters = []
-
-    def matter(kind: str, text: str, **counts: int) -> None:
-        matters.append(Reason(kind, text, counts))
-
-    lost, unknown = _lost(figures), status(audit, "unknown")
-    if lost:
-        matter("lost", f"{plural(lost, 'message')} lost", messages=lost)
-    if unknown and (lost or unknown > UNKNOWN_SHARE * audit["messages"]):
-        text = f"{plural(unknown, 'message')} unknown{_because(audit)}"
-        matters.insert(0 if unknown > lost else 1, Reason("unknown", text, {"messages": unknown}))
-    if figures["silent"] and (silent := figures["silent"]["totals"]["usual"]):
-        told = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
-        matter("silent", told, streamers=silent)
-    for row in _worse_ones(figures):
-        bad = sum(row[name] or 0 for name in (*REASONS, "lost"))
-        matter("version_worse", _worse(row), messages=bad, due=round(bad / row["bad_share"]))
-    if failed := len(figures.get("jobs_failed") or ()):
-        matter("jobs_failed", f"{plural(failed, 'job')} failed", jobs=failed)
-    if slo and (unmet := slo["objectives"] - slo["met"]):
-        matter("objectives_not_met", f"{plural(unmet, 'objective')} not met", objectives=slo["objectives"], not_met=unmet)
-    if figures["fan_out"] and (lacked := figures["fan_out"]["totals"]["missing"]):
-        of = figures["fan_out"]["totals"]["expected"]
-        text = f"{count(lacked)} of {count(of)} deliveries of broadcasts missing"
-        matter("broadcasts_missing", text, expected=of, missing=lacked)
-    if health and (left_out := health["totals"]["files_left_out"]):
-        matter("files_left_out", f"{plural(left_out, 'trace file')} left out", files=left_out)
-    if health and (missing := health["totals"]["records_missing"]):
-        matter("records_missing", f"{plural(missing, 'trace record')} missing", records=missing)
-    if health and (wrong := health["totals"]["records_impossible"]):
-        matter("records_impossible", f"{plural(wrong, 'trace record')} that cannot be", records=wrong)
-    if health and (apart := len(health["clocks"]) + health["more_clocks"]):
-        matter("clocks_wrong", f"{plural(apart, 'clock')} wrong by a second or more", clocks=apart)
-    if figures["anomalies"] and (unusual := _all(figures["anomalies"])):
-        matter("unusual_hours", plural(unusual, "unusual hour"), hours=unusual)
-    if matters:
+    if matters := [reason for reason, is_beyond in noticed(figures) if is_beyond]:
         return "attention", matters
     if volume is None or (audit is None and figures["streamer"] is None) or slo is None or health is None:
         return "unknown", [Reason("tables_missing", "tables are missing", {})]
     if not volume["messages"]:
         return "unknown", [Reason("no_messages", "no messages were recorded", {})]
     return "good", []
+
+
+def noticed(figures: Figures) -> list[tuple[Reason, bool]]:
+    """All that is wrong, each with whether it is beyond its limit (`slo_file.LIMITS`)."""
+    audit, slo, health, fan_out = (figures[name] for name in ("audit", "slo", "health", "fan_out"))
+    limits: dict[str, float] = {**LIMITS, **figures.get("limits", {})}
+    limits["lost"] = limits["lost_per_million"] / 1e6
+    found: list[tuple[Reason, bool]] = []
+
+    def notice(kind: str, text: str, number: int, of: float, at: int | None = None, **counts: int) -> bool:
+        """Note a fault, if there is any, of so many `of` all, or `at` so many. Returns whether it is beyond its limit."""
+        is_beyond = (number if at is None else at) > limits.get(kind, 0) * of
+        if number:
+            found.append((Reason(kind, text, counts), is_beyond))
+        return is_beyond
+
+    made, lost, unknown = audit["messages"] if audit else 0, _lost(figures), status(audit, "unknown")
+    is_lossy = notice("lost", f"{plural(lost, 'message')} lost", lost, made, messages=lost)
+    if unknown:
+        told = Reason("unknown", f"{plural(unknown, 'message')} unknown{_because(audit)}", {"messages": unknown})
+        is_beyond = is_lossy or unknown > limits["unknown"] * made
+        found.insert(0 if unknown > lost else 1, (told, is_beyond))
+    here = health["totals"]["streamers"] if health else 0
+    if figures["silent"]:
+        silent = figures["silent"]["totals"]["usual"]
+        text = f"{plural(silent, 'streamer')} silent" if figures["streamer"] is None else "silent that day"
+        notice("silent", text, silent, here + silent, streamers=silent)
+    for row in _worse_ones(figures):
+        bad = sum(row[name] or 0 for name in (*REASONS, "lost"))
+        notice("version_worse", _worse(row), bad, 0, messages=bad, due=round(bad / row["bad_share"]))
+    for line in figures["usual"]["measures"] if figures["usual"] and figures["streamer"] is None else ():
+        if line["is_worse"]:
+            text = f"{USUAL[line['name']]} {share(line['bad'] / line['of'])}, usually {share(line['usual_share'])}"
+            text += f" (median of {count(line['nights'])} nights)"
+            notice("worse_than_usual", text, line["bad"], 0, bad=line["bad"], due=line["of"], nights=line["nights"])
+    failed = len(figures.get("jobs_failed") or ())
+    notice("jobs_failed", f"{plural(failed, 'job')} failed", failed, 0, jobs=failed)
+    if slo:
+        unmet = slo["objectives"] - slo["met"]
+        counts = {"objectives": slo["objectives"], "not_met": unmet}
+        notice("objectives_not_met", f"{plural(unmet, 'objective')} not met", unmet, slo["objectives"], **counts)
+    if fan_out:
+        of, lacked = fan_out["totals"]["expected"], fan_out["totals"]["missing"]
+        text = f"{count(lacked)} of {count(of)} deliveries of broadcasts missing"
+        notice("broadcasts_missing", text, lacked, of, expected=of, missing=lacked)
+    for kind, what, after, counted in FAULTS if health else ():
+        number, at = health["totals"][kind], health["totals"][f"{kind}_at"]
+        notice(kind, f"{plural(number, what)} {after}", number, here, at, **{counted: number})
+    if health:
+        apart = len(health["clocks"]) + health["more_clocks"]
+        notice("clocks_wrong", f"{plural(apart, 'clock')} wrong by a second or more", apart, here, clocks=apart)
+    if figures["anomalies"]:
+        unusual, at = _all(figures["anomalies"]), figures["anomalies"]["streamers"]
+        notice("unusual_hours", plural(unusual, "unusual hour"), unusual, here, at, hours=unusual)
+    return found
 
 
 def is_compared(figures: Figures) -> bool:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.report import put_text, sentences
 from spark_jobs.report.reading import CLOCK_MS, FAULTS
 from spark_jobs.report.sections import Figures
+from spark_jobs.slo_file import LIMITS
 from spark_jobs.storage import Storage
 
 FORMAT = 1
@@ -34,7 +35,13 @@ def verdict(figures: Figures, left_out: Mapping[str, str] | None = None) -> Verd
         "created": figures["created"],
         "level": level,
         "text": text,
-        "reasons": [reason._asdict() for reason in sentences.judged(figures)[1]],
+        "reasons": [
+            reason._asdict() | {"help": f"report-{figures['date']}.html#do-{reason.kind}"}
+            for reason in sentences.judged(figures)[1]
+        ],
+        "within_limits": [reason._asdict() for reason, is_beyond in sentences.noticed(figures) if not is_beyond],
+        "limits": {**LIMITS, **figures.get("limits", {})},
+        "usual": figures["usual"],
         "figures": _figures(figures),
         "streamers": streamers,
         "more_streamers": more,

@@ -102,7 +102,6 @@ def make_fleet(root: Path, vehicles: int, faults: Faults = PLANTED, days: int = 
     put(root, tables.LINK_SESSIONS, _links(faults))
     put(root, tables.COMPLETENESS, _completeness(here, faults))
     put(root, tables.ANOMALIES, [])
-    put(root, tables.OUTCOMES_TABLE, [])
     _speed(root, here)
 
 
@@ -110,7 +109,7 @@ def _speed(root: Path, here: list[int]) -> None:
     routes = [(vehicle(n), route, 20 + n % 7) for n in here for route in ("up", "down")]
     routes += [(CLOUD, "from-vehicles", 9), (CLOUD, "to-vehicles", 14)]
     count = {"up": _EACH, "down": _EACH}
-    daily, hourly, again = [], [], []
+    daily, hourly = [], []
     for streamer, route, ms in routes:
         messages = count.get(route, _EACH * len(here)) * len(HOURS)
         ranks = {"min_us": 900, "p50_us": ms * 1000, "p90_us": ms * 2000, "p95_us": ms * 2500, "p99_us": ms * 9000}
@@ -119,10 +118,8 @@ def _speed(root: Path, here: list[int]) -> None:
         daily += [name | {"measure": m, "messages": messages} | ranks for m in ("latency", "queue_wait")]
         hourly += [name | {"hour": hour, "messages": messages // len(HOURS), "latency_p50_us": ms * 1000,
                            "latency_p99_us": ms * 9000} for hour in HOURS]  # fmt: skip
-        again.append(name | {"messages": messages, "redelivered": ms % 3, "duplicates": 0, "retried": 0, "retries": 0})
     put(root, tables.LATENCY_DAILY, daily)
     put(root, tables.LATENCY, hourly)
-    put(root, tables.REDELIVERY, again)
 
 
 def _health(here: list[int], records: int, faults: Faults, back: int) -> list[dict[str, Any]]:
@@ -184,7 +181,7 @@ def _margins(here: list[int], faults: Faults) -> list[dict[str, Any]]:
 
 def _letters(faults: Faults) -> list[dict[str, Any]]:
     base = {"route": "down", "outcome": "expired", "ucode": "DEADLINE_EXCEEDED", "src_authority": "cloud", "src_ue_id": 2}
-    base |= {"sink_ue_id": 3, "bytes": 900, "usual": 0.0, "days": 4, "first_ts": at("07:10:00"), "last_ts": at("17:10:00")}
+    base |= {"sink_ue_id": 3, "bytes": 900, "first_ts": at("07:10:00"), "last_ts": at("17:10:00")}
     return [
         base | {"streamer": vehicle(n), "sink_authority": f"v{n:04d}", "messages": number}
         for n, number in faults.failed.items()
@@ -198,7 +195,7 @@ def _topic() -> dict[str, Any]:
 def _fan_out(vehicles: int, faults: Faults) -> list[dict[str, Any]]:
     gone, expected = sum(faults.lacking.values()), 3 * vehicles
     row = _topic() | {"hour": 8, "publishes": 3, "gateways": vehicles, "unknown": 0, "expected": expected, "missing": gone}
-    return [row | {"share": 1 - gone / expected, "incomplete": 2, "lacking": len(faults.lacking), "least_share": 0.9}]
+    return [row | {"share": 1 - gone / expected, "lacking": len(faults.lacking)}]
 
 
 def _slo(here: list[int], faults: Faults) -> list[dict[str, Any]]:

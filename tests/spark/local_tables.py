@@ -1,6 +1,7 @@
 """The tables on this machine, read without Spark."""
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,11 +25,11 @@ class LocalTables:
         return sorted(str(path) for path in (self._root / table.name / f"date={date}").glob("*.parquet"))
 
 
-def report_of(root: Path, streamer: str | None = None) -> reading.ReportTables:
-    return reading.ReportTables(cast(TableStore, LocalTables(root)), DAY, streamer)
+def report_of(root: Path, streamer: str | None = None, retired: Sequence[str] = ()) -> reading.ReportTables:
+    return reading.ReportTables(cast(TableStore, LocalTables(root)), DAY, streamer, retired)
 
 
-def collected(root: Path, streamer: str | None = None) -> dict[str, list[dict[str, Any]]]:
+def collected(root: Path, streamer: str | None = None, retired: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
     """All that the report reads of these tables."""
-    with report_of(root, streamer) as report:
+    with report_of(root, streamer, retired) as report:
         return reading.collect(report) | fleet.collect(report)

@@ -17,7 +17,6 @@ VOID = {"meta", "br", "img", "link", "input", "hr", "base", "col"}
 
 PLACES = {
     "fan_out": "fan-out",  # sections of the figures that share one of the page, or have another name there
-    "changes": "outcomes",
     "dead_letters": "dead-letters",
     "ttl_margin": "ttl",
 }

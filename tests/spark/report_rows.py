@@ -32,9 +32,8 @@ def collected(
         "sink_ue_id": 2,
         "sink_resource_id": 0,
     }
-    pair = {"src_authority": authority, "sink_authority": "cloud"}
     ues = {name: value for name, value in ends.items() if "resource" not in name}
-    compared = {"messages": 12, "bytes": 5, "usual": 4.5, "days": 13, "change": 12 / 4.5 - 1}
+    counted = {"messages": 12, "bytes": 5}
     span = {"first_ts": "2026-11-20T01:02:03.000Z", "last_ts": "2026-11-20T05:06:07.000Z"}
     top, all_ = lanes[:20], {"total_rows": routes}
     days = [DAY - dt.timedelta(days=back) for back in (0, 1, 2, 5)]
@@ -63,15 +62,11 @@ def collected(
         "streamers": [{"streamer": name, "total_rows": 2} for name in ("gw", authority)],
         "health_hours": [{"streamer": authority, "hours": 23}],
         "latency": [lane | spans | all_ | {"latency_messages": 90, "queue_wait_messages": 90} for lane in top],
-        "changes": [
-            lane | pair | compared | {"outcome": "expired", "ucode": "DEADLINE_EXCEEDED", "total_rows": 9}
-            for lane in top[:8]
-        ],
         "dead_letter_days": [
             {"date": day, "outcome": "expired", "ucode": "DEADLINE_EXCEEDED", "messages": 40 + day.day} for day in days
         ],
         "dead_letters": [
-            lane | ues | compared | span | all_ | {"outcome": "rejected", "ucode": "UNAVAILABLE"} for lane in top[:10]
+            lane | ues | counted | span | all_ | {"outcome": "rejected", "ucode": "UNAVAILABLE"} for lane in top[:10]
         ],
         "audit_days": [
             {"date": day, "status": status, "messages": 100 + day.day, "copies": 3, "crowded": 7, "latency_max_us": 5000}
@@ -88,17 +83,18 @@ def collected(
         "health": [health | span | {"clock_skew_ms": -41.5, "skew_against": "gw", "skew_messages": 20, "total_rows": 1}],
         "health_totals": [
             {"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "records_impossible": 0, "files_left_out": 2}
-            | {"streamers": 1}
+            | {"streamers": 1, "files_left_out_at": 1, "records_missing_at": 1, "records_impossible_at": 0}
         ],
+        "health_days": [{"date": day, "streamers": 50, "incomplete": 2} for day in days],
         "clocks": [
             {"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1},
         ],
         "fan_out": [
             {name: value for name, value in ends.items() if name.startswith("src")}
             | {"hour": 9, "publishes": 3, "gateways": 1000, "unknown": 7, "missing": 450, "share": 0.85}
-            | {"incomplete": 2, "lacking": 300, "least_share": 0.7, "total_rows": 1}
+            | {"lacking": 300, "total_rows": 1}
         ],
-        "fan_out_totals": [{"publishes": 3, "expected": 3000, "missing": 450, "incomplete": 2}],
+        "fan_out_totals": [{"publishes": 3, "expected": 3000, "missing": 450}],
         "lacking": [{"streamer": authority, "missing": 2, "total_rows": 300}],
         "slo": [
             lane
@@ -115,6 +111,7 @@ def collected(
             for lane in top
         ],
         "slo_met": [{"objectives": routes}],
+        "unusual_at": [{"streamers": 9}],
         "anomalies": [
             lane
             | {
@@ -143,10 +140,6 @@ def collected(
                 "over_50": 53,
                 "least_margin_ms": -8,
             }
-            for lane in top
-        ],
-        "redelivery": [
-            lane | all_ | {"messages": 80, "redelivered": 9, "duplicates": 8, "retried": 7, "retries": 15, "max_retries": 4}
             for lane in top
         ],
     }
@@ -191,12 +184,13 @@ def of_streamers(authority: str, route: str, days: list[dt.date]) -> dict[str, l
 def empty() -> dict[str, list[dict[str, Any]]]:
     nothing: dict[str, list[dict[str, Any]]] = {name: [] for name in collected()}
     nothing["slo_met"] = [{"objectives": 0}]
-    nothing["health_totals"] = [dict.fromkeys(("records", "restarts", "gaps", *FAULTS)) | {"streamers": 0}]
+    counts = ("records", "restarts", "gaps", *FAULTS, *(f"{name}_at" for name in FAULTS))
+    nothing["health_totals"] = [dict.fromkeys(counts) | {"streamers": 0}]
     nothing["silent_totals"] = [dict.fromkeys(("silent", "usual", "recorded"), 0)]
     nothing["states"] = [dict.fromkeys(("undelivered", "objectives", "traces", "streamers", "well", "silent"), 0)]
     nothing["cohort_totals"] = [dict.fromkeys(("messages", "lost", "redelivered", *OUTCOMES))]
     names = ("sessions", "streamers", "still", "offline_s", "piled_up", "piled_up_bytes", "drain_s")
     nothing["link_totals"] = [dict.fromkeys(names, 0)]
     nothing["completeness"] = [dict.fromkeys(("streamers", "complete", "lacking"), 0) | {"expected": None, "seen": None}]
-    nothing["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"))]
+    nothing["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing"))]
     return nothing

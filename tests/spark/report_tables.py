@@ -46,15 +46,9 @@ def at(clock: str) -> dt.datetime:
     return dt.datetime.fromisoformat(f"2026-11-20T{clock}+00:00")
 
 
-def letter(messages: int, outcome: str, ucode: str, usual: float | None = None) -> dict[str, Any]:
+def letter(messages: int, outcome: str, ucode: str) -> dict[str, Any]:
     ends = {"src_authority": "veh1", "src_ue_id": 0x10002, "sink_authority": "cloud", "sink_ue_id": 0x3}
-    counts = {
-        "messages": messages,
-        "bytes": 1,
-        "usual": usual,
-        "days": 2,
-        "change": None if usual is None else messages / usual - 1,
-    }
+    counts = {"messages": messages, "bytes": 1}
     span = {"first_ts": at("01:02:03"), "last_ts": at("04:05:06")}
     return {"streamer": "gw", "route": "up", "outcome": outcome, "ucode": ucode} | ends | counts | span
 
@@ -113,35 +107,8 @@ def make(root: Path) -> None:
     )
     put(
         root,
-        tables.OUTCOMES_TABLE,
-        [
-            {
-                "streamer": "gw",
-                "route": "up",
-                "src_authority": "veh1",
-                "outcome": "delivered",
-                "ucode": "OK",
-                "messages": 90,
-                "bytes": 900,
-                "usual": 70.0,
-                "days": 2,
-                "change": 90 / 70 - 1,
-            },
-            {
-                "streamer": "gw",
-                "route": "up",
-                "src_authority": "veh2",
-                "outcome": "delivered",
-                "ucode": "OK",
-                "messages": 12,
-                "bytes": 900,
-            },
-        ],
-    )
-    put(
-        root,
         tables.DEAD_LETTERS,
-        [letter(4, "expired", "DEADLINE_EXCEEDED", 5.0), letter(2, "dead_lettered", "UNAVAILABLE")],
+        [letter(4, "expired", "DEADLINE_EXCEEDED"), letter(2, "dead_lettered", "UNAVAILABLE")],
     )
     put(root, tables.DEAD_LETTERS, [letter(10, "expired", "DEADLINE_EXCEEDED")], days_back=1)
     status = {"src_authority": "veh1", "sink_authority": "cloud", "msg_type": "request"}
@@ -217,12 +184,12 @@ def make(root: Path) -> None:
         [odd | {"hour": 3, "value": 60.0, "score": 8.99}, odd | {"hour": 5, "value": -40.0, "score": -13.5}],
     )
     topic = {"src_authority": "veh1", "src_ue_id": 0x10002, "src_resource_id": 0x8000, "gateways": 8, "unknown": 1}
-    whole = topic | {"hour": 8, "publishes": 2, "expected": 16, "missing": 0, "share": 1.0, "least_share": 1.0}
-    part = topic | {"hour": 9, "publishes": 3, "expected": 24, "missing": 3, "share": 0.875, "least_share": 0.75}
+    whole = topic | {"hour": 8, "publishes": 2, "expected": 16, "missing": 0, "share": 1.0}
+    part = topic | {"hour": 9, "publishes": 3, "expected": 24, "missing": 3, "share": 0.875}
     put(
         root,
         tables.FAN_OUT,
-        [whole | {"incomplete": 0, "lacking": 0}, part | {"incomplete": 2, "lacking": 2}],
+        [whole | {"lacking": 0}, part | {"lacking": 2}],
     )
     lacking = {name: topic[name] for name in ("src_authority", "src_ue_id", "src_resource_id")} | {"hour": 9, "publishes": 3}
     put(
@@ -245,22 +212,6 @@ def make(root: Path) -> None:
                 "under_50": 14,
                 "over_50": 36,
                 "least_margin_ms": -17,
-            }
-        ],
-    )
-    put(
-        root,
-        tables.REDELIVERY,
-        [
-            {
-                "streamer": "gw",
-                "route": "up",
-                "messages": 100,
-                "redelivered": 8,
-                "duplicates": 3,
-                "retried": 6,
-                "retries": 11,
-                "max_retries": 4,
             }
         ],
     )

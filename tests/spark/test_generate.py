@@ -5,7 +5,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -98,16 +97,6 @@ def test_the_same_seed_gives_the_same_files(traces: Path, tmp_path: Path) -> Non
         for root in (traces, tmp_path)
     )
     assert first == second
-
-
-def test_late_files_come_with_a_second_call(tmp_path: Path) -> None:
-    common = ["--output", str(tmp_path), "--from", "2026-11-20", "--records", "1500", "--hold", "gateway.veh1/2026-11-20/8"]
-    assert main(common) == 0
-    late = tmp_path / "date=2026-11-20" / "hour=8" / "streamer=gateway.veh1"
-    assert not late.exists()
-    assert main([*common, "--release"]) == 0
-    assert pa.concat_tables([pq.ParquetFile(path).read() for path in late.iterdir()]).num_rows > 0
-    assert not (tmp_path / "_held").exists()
 
 
 @pytest.mark.long

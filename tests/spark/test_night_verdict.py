@@ -15,7 +15,8 @@ from spark_jobs import nightly, report, webhook
 from spark_jobs.nightly import NightlyRun
 from spark_jobs.report import verdict as verdicts
 from spark_jobs.report.figures import figures
-from spark_jobs.report.sentences import judged, verdict
+from spark_jobs.report.page import render
+from spark_jobs.report.sentences import KINDS, judged, verdict
 from tests.pages import DOCS
 from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
@@ -40,6 +41,8 @@ def test_the_verdict_is_the_decision_of_the_headline_with_its_figures() -> None:
     level, text = verdict(day)
     assert (found["level"], found["text"]) == (level, text)
     assert [each["text"] for each in found["reasons"]] == [each.text for each in judged(day)[1]]
+    page = render(day)
+    assert all(f'id="{each["help"].partition("#")[2]}"' in page for each in found["reasons"])
     kinds = {each["kind"]: each["figures"] for each in found["reasons"]}
     assert kinds["jobs_failed"] == {"jobs": 2}
     assert kinds["lost"] == {"messages": found["figures"]["lost"]}
@@ -52,7 +55,8 @@ def test_every_kind_of_reason_is_in_the_schema() -> None:
     everything = figures(collected(), DAY, MADE) | {"jobs_failed": ["latency"]}
     everything["health"]["totals"] |= {"files_left_out": 1, "records_impossible": 1}
     everything["fan_out"]["totals"]["missing"] = everything["slo"]["objectives"] = 100
-    everything["cohorts"]["rows"][0]["is_worse"] = True
+    everything["cohorts"]["rows"][0]["is_worse"] = everything["usual"]["measures"][0]["is_worse"] = True
+    everything["usual"]["measures"][0]["usual_share"] = 0.0
     told = {each.kind for each in judged(everything)[1]}
     told |= {each.kind for each in judged(figures({}, DAY, MADE))[1]}
     silent = collected() | {"routes": [], "audit_days": [], "anomalies": [], "slo": [], "clocks": [], "fan_out_totals": [{}]}
@@ -61,7 +65,7 @@ def test_every_kind_of_reason_is_in_the_schema() -> None:
     quiet = figures(silent, DAY, MADE)
     quiet["fan_out"]["totals"]["missing"] = 0
     told |= {each.kind for each in judged(quiet)[1]}
-    assert told == set(reasons)
+    assert told == set(reasons) == set(KINDS)
 
 
 def test_a_good_day_has_no_reasons_and_an_unknown_one_has_no_figures() -> None:
@@ -218,7 +222,7 @@ def test_nobody_takes_the_verdict_which_is_told_and_changes_no_table(
     monkeypatch.setattr(webhook, "post", refused)
     monkeypatch.setenv(webhook.VARIABLE, "https://hook.example/s3cr3t")
     code, said = night("--metrics-file", f"{tmp_path}/night.prom")
-    assert (code, written(tmp_path)["level"]) == (1, "attention")
+    assert (code, written(tmp_path)["level"]) == (5, "attention")
     assert f"{DATE} verdict: not posted: it answers with status 404" in said
     assert "s3cr3t" not in said
     assert metrics(tmp_path)["ustreamer_nightly_last_run_webhook_failed"] == 1
@@ -241,6 +245,9 @@ def test_metrics_tell_how_the_last_run_went(night: Night, tmp_path: Path) -> Non
     found = metrics(tmp_path)
     assert found.pop("ustreamer_nightly_last_run_timestamp_seconds") > 0
     assert found.pop("ustreamer_nightly_last_run_duration_seconds") > 0
+    reasons = {name for name, value in found.items() if "_reason" in name and value}
+    assert reasons == {f"ustreamer_nightly_verdict_reason{each['kind']}" for each in written(tmp_path)["reasons"]}
+    found = {name: value for name, value in found.items() if "_reason" not in name}
     assert {name.removeprefix("ustreamer_nightly_"): value for name, value in found.items()} == {
         "last_run_exit_code": 3,
         "last_run_dates": 1,
@@ -263,7 +270,8 @@ def test_a_crash_shows_in_the_metrics_and_a_metrics_file_that_cannot_be_written_
     night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, said = night("--metrics-file", f"{tmp_path}/none/night.prom")
-    assert (code, f"{tmp_path}/none/night.prom: cannot be written: No such file or directory" in said) == (1, True)
+    assert (code, f"{tmp_path}/none/night.prom: cannot be written: No such file or directory" in said) == (5, True)
+    assert night("--metrics-file", f"{tmp_path}/none/night.prom", failed=frozenset({"slo"}))[0] == 1
 
     def crashed(*_: Any) -> int:
         raise MemoryError

@@ -136,6 +136,35 @@ def test_a_fleet_without_a_fault_says_so_and_has_no_section_about_nothing(tmp_pa
     assert "No record of any streamer is missing, none has started again, and no clock is off." in page.text
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("large")
+    make_fleet(made, 120, replace(NONE, silent={5: 0}, missing={6: 3}, left_out={7: 1}, skew_ms={8: 2000.0}), days=5)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("limits", "retired", "level", "says"),
+    [
+        ({}, (), "good", "nothing lost; within the limits: 1 streamer silent, 1 trace file left out, 3 trace records "
+         "missing and 1 clock wrong by a second or more"),
+        ({"silent": 0}, (), "attention", "1 streamer silent"),
+        ({"silent": 0}, ("gateway.v0005",), "good", "nothing lost; within the limits: 1 trace file left out, 3"),
+        ({"silent": 0}, ("x", "gateway.v*5"), "good", "nothing lost; within the limits: 1 trace file left out, 3"),
+        ({"silent": 0}, ("gateway.v000", "gateway?v0005"), "attention", "1 streamer silent"),
+        ({"records_missing": 0.008}, (), "attention", "3 trace records missing"),
+        ({"records_missing": 0.009}, (), "good", "nothing lost"),
+    ],
+)  # fmt: skip
+def test_a_fleet_with_one_late_vehicle_is_well_up_to_the_limits(
+    large: Path, limits: dict[str, float], retired: tuple[str, ...], level: str, says: str
+) -> None:
+    found = figures(collected(large, retired=retired), DAY, MADE) | {"limits": limits}
+    assert verdict(found)[0] == level
+    assert verdict(found)[1].startswith(says)
+    assert found["worst"]["states"]["silent"] == (0 if any("5" in each and "?" not in each for each in retired) else 1)
+
+
 def test_a_clock_that_is_off_is_in_the_health_of_the_traces_also_without_another_fault(tmp_path: Path) -> None:
     make_fleet(tmp_path, 12, replace(NONE, skew_ms={4: 3_600_000.0}), days=1)
     found = of(tmp_path)

@@ -99,7 +99,7 @@ def test_what_is_left_out_is_counted() -> None:
         "and 480 more routes, with fewer failures",
         "and 9\u202f997 more in the table",
         "494 more routes",
-        "and 480 more routes with fewer redeliveries",
+        "and 480 more routes with larger margins",
     ):
         assert words in text
 
@@ -123,7 +123,7 @@ def test_what_was_judged_together_is_named() -> None:
 
 def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
     rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}], "clocks": [], "fan_out": []}
-    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
+    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing"), 0)]
     rows |= {"silent": [], "silent_totals": empty()["silent_totals"]}
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row | {"messages": 1} for row in rows["audit_days"] if row["status"] in ("delivered", "lost")]
@@ -143,7 +143,7 @@ def test_a_count_of_one_is_singular_and_a_quiet_day_is_good() -> None:
 def quiet(earlier: int) -> dict[str, list[dict[str, Any]]]:
     """A day without anomalies, after so many recorded days."""
     rows = collected() | {"anomalies": [], "slo": [], "slo_met": [{"objectives": 0}], "clocks": [], "fan_out": []}
-    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing", "incomplete"), 0)]
+    rows["fan_out_totals"] = [dict.fromkeys(("publishes", "expected", "missing"), 0)]
     rows["health_totals"] = [rows["health_totals"][0] | {"records_missing": 0, "files_left_out": 0}]
     rows["audit_days"] = [row for row in rows["audit_days"] if row["status"] == "delivered"]
     rows |= {"silent": [], "silent_totals": empty()["silent_totals"]}
@@ -154,8 +154,18 @@ def quiet(earlier: int) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("earlier", "why", "says", "section"),
     [
-        (0, "nothing lost; what is unusual is unknown", "it takes 5 earlier days to tell", "too few earlier days"),
-        (4, "nothing lost; what is unusual is unknown", "it takes 5 earlier days to tell", "too few earlier days"),
+        (
+            0,
+            "nothing lost; what is unusual is unknown (0 of 5 nights before)",
+            "it takes 5 earlier days to tell",
+            "too few earlier days",
+        ),
+        (
+            4,
+            "nothing lost; what is unusual is unknown (4 of 5 nights before)",
+            "it takes 5 earlier days to tell",
+            "too few earlier days",
+        ),
         (5, "nothing lost, nothing unusual found", "no hour differed unusually", "No hour differed unusually"),
     ],
 )

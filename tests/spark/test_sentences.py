@@ -1,12 +1,14 @@
 """The report's sentences, each for the figures that decide what it says."""
 
+import datetime as dt
 from typing import Any
 
 import pytest
 
 from spark_jobs.report.figures import figures
+from spark_jobs.report.numbers import share
 from spark_jobs.report.reading import FAULTS
-from spark_jobs.report.sentences import REASONS, against_usual, judged, sentences, verdict
+from spark_jobs.report.sentences import REASONS, USUAL, against_usual, judged, sentences, verdict
 from spark_jobs.schema import FAILURES
 from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
@@ -37,7 +39,7 @@ def test_a_figure_is_compared_with_what_is_usual(given: dict[str, Any], says: st
     assert against_usual(given) == says
 
 
-NONE_LACKED = [{"publishes": 3, "expected": 3000, "missing": 0, "incomplete": 0}]
+NONE_LACKED = [{"publishes": 3, "expected": 3000, "missing": 0}]
 
 
 def said(**rows: Any) -> list[str]:
@@ -115,3 +117,38 @@ def test_a_version_that_fails_or_loses_more_than_chance_makes_it_is_in_sentence_
     text = "version 2.0 with configuration ab fails or loses 8.3\u202f%, all others 0.15\u202f%"
     assert [(each.text, each.figures) for each in reasons] == [(text, {"messages": 6, "due": 72})] * is_told
     assert (text in sentences(day)[2]) == is_told
+
+
+@pytest.mark.parametrize(
+    ("name", "tonight", "before", "is_worse"),
+    [
+        ("failed", 50, [20] * 5, True),
+        ("failed", 50, [20, 20, 2_000, 2_000, 20], True),  # after two bad nights, the third one is as bad as before
+        ("failed", 39, [20] * 5, False),  # less than twice as many
+        ("failed", 9, [0] * 14, False),  # one of a thousand vehicles
+        ("failed", 50, [20] * 4, None),  # too few nights
+        ("unknown", 50, [20] * 5, True),
+        ("unknown", 9, [0] * 14, False),
+        ("incomplete", 50, [20] * 5, True),
+        ("lost", 9, [0] * 5, True),
+        ("lost", 2, [0] * 5, False),  # chance
+    ],
+)
+def test_a_night_is_worse_than_usual_by_the_nights_before_and_unknown_if_there_are_too_few(
+    name: str, tonight: int, before: list[int], is_worse: bool | None
+) -> None:
+    made: dict[str, Any] = {"copies": 0, "crowded": 0, "latency_max_us": 1}
+    rows = collected() | {"days": [], "audit_days": [], "health_days": []}
+    for back, bad in enumerate((tonight, *before)):
+        date, count = DAY - dt.timedelta(days=back), {name: bad}
+        sums = rows["routes"][0] | dict.fromkeys(FAILURES, 0) | {"date": date, "delivered": 10_000}
+        rows["days"].append(sums | {"delivered": 10_000 - count.get("failed", 0), "expired": count.get("failed", 0)})
+        rows["health_days"].append({"date": date, "streamers": 10_000, "incomplete": count.get("incomplete", 0)})
+        shares = {"lost": count.get("lost", 0), "unknown": count.get("unknown", 0)}
+        shares["delivered"] = 10_000 - sum(shares.values())
+        rows["audit_days"] += [made | {"date": date, "status": status, "messages": shares[status]} for status in shares]
+    day = figures(rows, DAY, MADE)
+    assert {each["name"]: each["is_worse"] for each in day["usual"]["measures"]}[name] is is_worse
+    told = [each for each in judged(day)[1] if each.kind == "worse_than_usual"]
+    usual = f"usually {share(sorted(before)[len(before) // 2] / 10_000)} (median of {len(before)} nights)"
+    assert [each.text for each in told] == [f"{USUAL[name]} {share(tonight / 10_000)}, {usual}"] * bool(is_worse)

@@ -2,12 +2,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import slo
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.session import small_frame
-from spark_jobs.slo_file import SloFileError, Target, load
+from spark_jobs.slo_file import LIMITS, SloFileError, Target, load
 from spark_jobs.tables import SLO
 from tests.spark.traces import DATE
 
@@ -105,7 +106,10 @@ def test_one_delivered_message_is_enough_for_a_latency(spark: SparkSession) -> N
 
 def test_the_example_file_is_valid() -> None:
     file = Path(__file__).parents[2] / "config" / "slo.yaml"
-    assert {target.name for target in load(str(file))} == {"everything"}
+    found = load(str(file))
+    assert {target.name for target in found.targets} == {"everything"}
+    assert (found.limits, found.retired) == (LIMITS, [])
+    assert list(yaml.safe_load(file.read_text())["limits"]) == list(LIMITS)
 
 
 def test_a_file_gives_a_target_per_objective(tmp_path: Path) -> None:
@@ -114,7 +118,7 @@ def test_a_file_gives_a_target_per_objective(tmp_path: Path) -> None:
         "slos:\n- {name: a, route: up, availability: 0.99, p99_latency_ms: 20}\n"
         "- {name: b, streamer: g*, expiry_rate: 0.1}\n"
     )
-    assert load(str(file)) == [
+    assert load(str(file)).targets == [
         Target("a", "*", "up", "availability", 0.99),
         Target("a", "*", "up", "p99_latency_ms", 20.0),
         Target("b", "g*", "*", "expiry_rate", 0.1),
@@ -125,9 +129,13 @@ def test_a_file_gives_a_target_per_objective(tmp_path: Path) -> None:
     ("text", "says"),
     [
         pytest.param("slos: [", "slo.yaml: is not YAML", id="yaml"),
-        pytest.param("- 1", "slo.yaml: expected a mapping with the key slos", id="top"),
-        pytest.param("slo: []", "slo: expected one of slos (did you mean slos?)", id="top-key"),
+        pytest.param("- 1", "slo.yaml: expected a mapping with the keys slos, limits and retired", id="top"),
+        pytest.param("slo: []", "slo: expected one of slos, limits, retired (did you mean slos?)", id="top-key"),
         pytest.param("slos: {}", "slos: expected a list", id="list"),
+        pytest.param("limits: 3", "limits: expected a mapping", id="limits"),
+        pytest.param("limits: {silnt: 0}", "limits.silnt: expected one of lost_per_million, unknown, ", id="limit-key"),
+        pytest.param("limits: {silent: 5}", "limits.silent: expected a number from 0 to 1, got 5", id="limit"),
+        pytest.param("retired: gw", "retired: expected a list of streamers", id="retired"),
         pytest.param("slos: [up]", "slos[0]: expected a mapping", id="entry"),
         pytest.param(
             "slos: [{name: a, availabilty: 0.9}]",

@@ -6,12 +6,11 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 from spark_jobs import rollup, tables
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.tables import Table
-from tests.spark.traces import DATE, Record, at, frame, record
+from tests.spark.traces import Record, at, frame, record
 
 SINK = {"sink_authority": "cloud", "sink_ue_id": 9}
 
@@ -133,38 +132,13 @@ def test_a_route_on_which_all_messages_expired_has_a_margin_row(spark: SparkSess
     assert found == {("gateway", "up", 0, 1, 0, 0, 0, 0, 0, None)}
 
 
-def test_redelivery(rolled: DataFrame) -> None:
-    assert rows(rolled, tables.REDELIVERY) == {
-        ("gateway", "up", 8, 1, 1, 2, 4, 3),
-        ("gateway", "down", 1, 0, 0, 0, 0, 0),
-        ("gateway", "dead-letter", 1, 0, 0, 0, 0, 0),
-        ("hub", "r", 1, 0, 0, 0, 0, 0),
-    }
-
-
-NEW = (None, 0, None)
-"""Of a first day: `usual`, `days`, `change`."""
-
-
-def test_outcomes(rolled: DataFrame) -> None:
-    assert rows(rolled, tables.OUTCOMES_TABLE) == {
-        ("gateway", "up", "veh1", None, "delivered", "OK", 4, 100, *NEW),
-        ("gateway", "up", "veh1", "cloud", "expired", "DEADLINE_EXCEEDED", 2, 110, *NEW),
-        ("gateway", "up", "veh1", "cloud", "rejected", "UNAVAILABLE", 1, 70, *NEW),
-        ("gateway", "up", "veh1", "cloud", "duplicate", "ALREADY_EXISTS", 1, 80, *NEW),
-        ("gateway", "down", "cloud", "cloud", "delivered", "OK", 1, 90, *NEW),
-        ("gateway", "dead-letter", "gateway", None, "delivered", "OK", 1, 5, *NEW),
-        ("hub", "r", "veh2", None, "delivered", "OK", 1, 0, *NEW),
-    }
-
-
 def test_dead_letters(rolled: DataFrame) -> None:
     def clock(second: int) -> Any:
         return at(f"08:00:0{second}").replace(tzinfo=None)
 
     assert rows(rolled, tables.DEAD_LETTERS) == {
-        ("gateway", "up", "expired", "DEADLINE_EXCEEDED", "veh1", 1, "cloud", 9, 2, 110, clock(1), clock(2), *NEW),
-        ("gateway", "up", "rejected", "UNAVAILABLE", "veh1", 2, "cloud", 8, 1, 70, clock(3), clock(3), *NEW),
+        ("gateway", "up", "expired", "DEADLINE_EXCEEDED", "veh1", 1, "cloud", 9, 2, 110, clock(1), clock(2)),
+        ("gateway", "up", "rejected", "UNAVAILABLE", "veh1", 2, "cloud", 8, 1, 70, clock(3), clock(3)),
     }
 
 
@@ -174,32 +148,6 @@ def test_dead_letters_of_several_hours_have_the_times_of_the_first_and_the_last(
     (row,) = seen(made, tables.DEAD_LETTERS).collect()
     found = [ts.replace(tzinfo=dt.UTC) for ts in (row.first_ts, row.last_ts)]
     assert (row.messages, *found) == (5, at("08:10"), at("21:30"))
-
-
-def test_usual_is_the_mean_over_the_days_on_which_the_streamer_wrote(spark: SparkSession) -> None:
-    """Keys may be null; a day counts for whom it has any record, and only of the 14 before."""
-
-    def before(days: int, count: int, **other: Any) -> list[Record]:
-        return [record("07:00", **other) | {"ts": at("07:00", DATE - dt.timedelta(days=days))} for _ in range(count)]
-
-    failed = {"outcome": "expired", "ucode": "X", "sink_authority": "cloud", "sink_ue_id": 9}
-    hub = {"streamer": "hub"}
-    made = [*before(0, 30), *before(1, 10), *before(3, 20), *before(3, 50, ucode="NOT OK"), *before(4, 1, route="down")]
-    made += [*before(0, 3, **failed), *before(1, 2, **failed), *before(15, 70), *before(15, 70, **failed)]
-    made += [*before(0, 7, **hub), *before(1, 4, route="down", **hub), *before(2, 4, route="down", **hub)]
-    rolled = rollup.transform(frame(spark, made))
-    assert {
-        (row.streamer, row.outcome, row.messages, row.usual, row.days, row.change)
-        for row in seen(rolled, tables.OUTCOMES_TABLE).where(sf.col("date") == sf.lit(DATE)).collect()
-    } == {
-        ("gateway", "delivered", 30, 10.0, 3, 2.0),  # (10 + 20 + 0) / 3
-        ("gateway", "expired", 3, 2 / 3, 3, 3.5),
-        ("hub", "delivered", 7, 0.0, 2, None),  # never before: there is no relative change from 0
-    }
-    (letter,) = seen(rolled, tables.DEAD_LETTERS).where(sf.col("date") == sf.lit(DATE)).collect()
-    assert (letter.messages, letter.usual, letter.days, letter.change) == (3, 2 / 3, 3, 3.5)
-    for view in (tables.OUTCOMES_TABLE, tables.DEAD_LETTERS):
-        assert rows(rolled, view), "DuckDB says the same"
 
 
 @pytest.mark.parametrize("table", tables.VIEWS.values(), ids=tables.VIEWS)
