@@ -1,10 +1,11 @@
 """What a standby of a pair overhears, and takes when it takes over."""
 
+from functools import partial
 from typing import Any
 
 from streamer.delivery.router import Additions
 from streamer.features.pair.interest import HeardInterest, ToldInterest
-from streamer.features.pair.overhearing import Overhearing
+from streamer.features.pair.overhearing import Overhearing, OverhearingStep
 from streamer.features.pair.shadows import Shadows
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.base import Refused
@@ -19,7 +20,7 @@ ROUTES = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}
 def on_standby(**given: Any) -> tuple[RouterHarness, Overhearing]:
     """A router with a network that others hear as well, and what it overhears there."""
     overhearing = Overhearing(Shadows())
-    additions = Additions(steps=(overhearing.step,), is_not_alone=True)
+    additions = Additions(steps=(partial(OverhearingStep, overhearing),), is_not_alone=True)
     harness = RouterHarness(configuration(**given) if given else None, additions=additions)
     harness.transports["vehicle"].shared = FakeNetwork()
     return harness, overhearing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
 from streamer.features.host.state import Mirror, StateFile
-from streamer.features.pair.config import PairConfig
+from streamer.features.pair.config import PairConfig, pair_fingerprint
 from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, StreamerParts
 from streamer.journal.journal import Journal
 from streamer.transports.base import UTransport
@@ -82,7 +82,7 @@ class PairFeature(Feature):
     def use(self, config: Config) -> None:
         super().use(config)
         if self.paired is not None:
-            self.paired.use(config)
+            self.paired.member.configured(pair_fingerprint(config))
 
     def pages(self, running: RunningStreamer) -> Pages:
         from streamer.features.pair.page import PairPages  # noqa: PLC0415

@@ -113,7 +113,7 @@ class Lease:
         self.content: tuple[int, int] | None = (0, 0)
         self.ignored = 0
         self._started_s = now_s
-        self._run = run
+        self.run = run
         self._timing = timing
         self._number = 0
         self._sent: dict[int, tuple[float, float]] = {}  # number of a heartbeat → when it was sent, and its `relies_s`
@@ -160,7 +160,7 @@ class Lease:
         run, number = self._answers
         has = self.content or _UNKNOWN
         return Heartbeat(
-            self.name, self._run, self._number, self.epoch, self.is_active, run, number, self.is_yielding, relies_s, *has
+            self.name, self.run, self._number, self.epoch, self.is_active, run, number, self.is_yielding, relies_s, *has
         )
 
     def may_send(self, now_s: float) -> bool:
@@ -171,7 +171,7 @@ class Lease:
 
     def has_just_sent(self, run: int, number: int, now_s: float) -> bool:
         """Return whether this process has sent a heartbeat so lately that an answer to it may come in time."""
-        sent = self._sent.get(number) if run == self._run else None
+        sent = self._sent.get(number) if run == self.run else None
         return sent is not None and now_s - sent[0] < self._timing.longest_relies_s
 
     def tick(self, now_s: float) -> Changed | None:
@@ -246,7 +246,7 @@ class Lease:
 
     def _take_answer(self, heartbeat: Heartbeat, now_s: float) -> bool:
         """Note which heartbeat this one answers. Return whether it does so in time."""
-        sent = self._sent.get(heartbeat.heard_number) if heartbeat.heard_run == self._run else None
+        sent = self._sent.get(heartbeat.heard_number) if heartbeat.heard_run == self.run else None
         if sent is None:
             return False
         sent_s, relies_s = sent

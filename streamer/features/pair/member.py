@@ -13,21 +13,21 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import math
 import secrets
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from streamer.clock import Clock
 from streamer.features.host.state import StateFile
-from streamer.features.pair import notes, wire
+from streamer.features.pair import wire
+from streamer.features.pair.beside import BesideTheLink
 from streamer.features.pair.disk import NO_CLAIM, Disk
 from streamer.features.pair.handing import Adoption, Offers
 from streamer.features.pair.lease import STANDBY_FACTOR, Changed, Lease, Timing
 from streamer.features.pair.link import Link
 from streamer.features.pair.mirror import MirroredJournal, Replica, Told, disk_of_facts
+from streamer.features.pair.notes import NotesFile
 from streamer.features.pair.reach import Reach
 from streamer.features.pair.reports import BROKER, STALE_S, Lacking, Reports, nodes_of
 from streamer.features.pair.sealing import TAG_BYTES
@@ -48,9 +48,7 @@ Its entries have even numbers."""
 
 _PARITY = {True: 0, False: 1}
 _SETTLED_PER_HEARTBEAT = 4
-_SAVES_WITHIN_S = 0.4  # a process that does not run for longer takes itself for one that was stopped
 _PATIENCE_S = 5.0  # with a journal here that cannot be written, or one there that does not answer
-_ASIDE = b"uStreamer: a heartbeat beside the link of a pair\0"
 _SESSION = b"uStreamer: the client id of one of a pair\0"
 _COPY = "copy of the pair"
 _MAX_REPORTED_NODES = 256  # of an endpoint; the number of all is reported as well
@@ -113,7 +111,8 @@ class Member:
 
     ``settled`` observes the outcomes while it is active, ``shadows`` has the messages overheard on standby. ``state``
     replicates the features' tables. ``other``: the peer's greeting on this link; None: there is no link. ``reports``:
-    those of this link. ``refused_aside`` counts messages of strangers on the networks beside the link.
+    those of this link. ``beside``: its heartbeats beside the link. ``lacking``: what the standby could not serve at once.
+    ``differences``: how the two differ beyond their configurations, as a take-over would show it: kind → text.
     """
 
     def __init__(
@@ -130,24 +129,18 @@ class Member:
     ) -> None:
         """``path``: the file of the notes. Raises `NotesError`."""
         self._identity = identity
-        self._path = path
         self._clock = clock
         self._timing = timing
         self._streamer = streamer
         self._key = key
-        self._aside_key = hmac.digest(key, _ASIDE + identity.authority.encode(), "sha256")
-        self._seen_aside = 0, 0
-        self._proved_s = -math.inf  # when something was heard beside the link that nobody could have recorded
-        self.refused_aside = 0
         self._is_safe_at_both = is_safe_at_both
         self._prefer_s = prefer_s
-        self._notes = notes.read(path)
-        self._had_peer = self._notes.epoch > 0  # it is not the first start of the pair
-        self._saving = threading.Lock()  # threads write, and the event loop
-        self._save()
-        run = secrets.randbits(63) + 1
-        self.lease = Lease(identity.name, run, self._notes.epoch, clock.monotonic_s(), timing)
-        self._reach = Reach(self._notes.refused, clock.monotonic_s())
+        self._file = NotesFile(path)
+        notes = self._file.notes
+        self._had_peer = notes.epoch > 0  # it is not the first start of the pair
+        self.lease = Lease(identity.name, secrets.randbits(63) + 1, notes.epoch, clock.monotonic_s(), timing)
+        self.beside = BesideTheLink(key, identity.authority, self.lease, timing.silence_s)
+        self._reach = Reach(notes.refused, clock.monotonic_s())
         self.settled = Settled()
         self.shadows = Shadows()
         self.state = MirroredState(
@@ -155,12 +148,9 @@ class Member:
         )
         self.other: pb.Hello | None = None
         self.reports = Reports()
-        self._nodes = Lacking()
-        self._said_lacking = ""
-        self._said_separate = 0
-        self._run = run
-        self._same_place_s = -math.inf  # when somebody was heard beside the link who has this place in the pair
-        self._differences: dict[str, str] = {}
+        self.lacking = Lacking()
+        self._logged = "", 0  # of what is lacking: the text, and the most that were separate
+        self.differences: Mapping[str, str] = {}
         self.takeovers = 0
         self.why = "it has just started"
         self.since_ms = clock.wall_ms()
@@ -178,16 +168,6 @@ class Member:
         self._has_told = False  # that everything is on both disks
         self._is_slow = False
 
-    @property
-    def name(self) -> str:
-        """Return the name of this streamer in the pair."""
-        return self._identity.name
-
-    @property
-    def report(self) -> pb.Report:
-        """Return the last report of the peer on this link."""
-        return self.reports.latest
-
     def use(self, link: Link) -> None:
         """Use a link to the peer, whose callbacks are `on_up`, `on_down` and `on_frame`."""
         self._link = link
@@ -195,7 +175,9 @@ class Member:
     def stand_by(self, journal: Journal, state: StateFile) -> None:
         """Have the peer write an open journal and the tables in it, until `end_standby`."""
         self._journal = journal
-        self._state_replica = StateReplica(state, self._answer_state)
+        self._state_replica = StateReplica(
+            state, lambda number, problem: self._say(pb.Frame(state_stored=pb.StateStored(number=number, problem=problem)))
+        )
         self._copy_of(journal, self._disk_of(journal.facts, journal.top))
 
     def _copy_of(self, journal: Journal, disk: Disk) -> None:
@@ -211,9 +193,6 @@ class Member:
         """Take nothing more from the peer, because the journal is about to be closed."""
         self._journal = self._replica = self._offers = self._state_replica = None
 
-    def _answer_state(self, number: int, problem: str) -> None:
-        self._say(pb.Frame(state_stored=pb.StateStored(number=number, problem=problem)))
-
     def arrange(self, journal: MirroredJournal) -> None:
         """Prepare a journal that is not open yet for `work`."""
         is_even = self._identity.name == FIRST
@@ -223,7 +202,7 @@ class Member:
     def _disk_of(self, facts: Mapping[str, str], top: int) -> Disk:
         """Return the disk of a journal. Facts that the notes do not know are of another disk, or of an earlier version."""
         disk = disk_of_facts(facts, top, _PARITY[self._identity.name == FIRST])
-        return disk if disk.name == self._notes.journal else disk_of_facts({}, disk.top, disk.parity)
+        return disk if disk.name == self._file.notes.journal else disk_of_facts({}, disk.top, disk.parity)
 
     @property
     def _disk(self) -> Disk | None:
@@ -234,9 +213,8 @@ class Member:
 
     def _know(self, disk: Disk) -> None:
         """Write down the name of the disk, beside its journal."""
-        if disk.name != self._notes.journal:
-            self._notes = self._notes._replace(journal=disk.name)
-            self._save()
+        if disk.name != self._file.notes.journal:
+            self._file.save(journal=disk.name)
 
     def _check_files(self) -> None:
         """Notice that a journal was salvaged while it was in use: it is another disk, and copied anew.
@@ -247,7 +225,7 @@ class Member:
             if self.lease.is_active:
                 self._working.work_in(self.lease.epoch)
             self._working.check_file()
-            if self._working.disk.name != self._notes.journal:
+            if self._working.disk.name != self._file.notes.journal:
                 self._know(self._working.disk)
                 self._greet()
         elif self._replica is not None and self._journal is not None and self._replica.is_void:
@@ -297,11 +275,6 @@ class Member:
             return self._working is not None and self._working.is_whole and self.state.is_whole
         return self.is_whole and not self._why_given_up()
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Return the bytes that are on their way to the peer."""
-        return 0 if self._link is None else self._link.waiting_bytes
-
     def why_not_ready(self) -> str:
         """Return why this standby could not take over without a loss; empty if it could."""
         if self.other is not None and not self.lease.is_ready:
@@ -316,7 +289,7 @@ class Member:
         if self.other is None:
             return "there is no link to the other one"
         if self.is_whole:
-            return self._problem() or self._why_given_up() or self.lacking
+            return self._problem() or self._why_given_up() or self.lacking.text
         problem = self._problem() or ("" if self._state_replica is None else self._state_replica.problem)
         return problem or "the copy of the other one's journal is not complete yet"
 
@@ -324,22 +297,8 @@ class Member:
         """Return why the active streamer does not rest on the copy here; empty if it does."""
         if not self.reports.is_known(self._clock.monotonic_s()):
             return f"for {STALE_S:g} s nothing has come over the link, so it is not known whether the copy is complete"
-        why = self.report.unshared
+        why = self.reports.latest.unshared
         return f"the active one does not rest on the copy here: {why}" if why else ""
-
-    @property
-    def lacking(self) -> str:
-        """Return which nodes and brokers the active streamer is connected to, and the standby could not serve at once.
-
-        This rests on the links of both, on the standby's attempts to connect to brokers, and on the last report. A node of
-        which nothing is known is not lacking.
-        """
-        return self._nodes.text
-
-    @property
-    def lacks(self) -> int:
-        """Return how many nodes and brokers the standby lacks."""
-        return len(self._nodes)
 
     @property
     def untried(self) -> list[str]:
@@ -366,31 +325,28 @@ class Member:
         if self.lease.is_active and self._streamer.is_draining():
             return  # what it was connected to before counts: it closes its links itself
         is_pair = self.other is not None and self.other.is_active is not self.lease.is_active
-        if not is_pair or not self.report.number or not self.reports.is_known(now_s):
-            self._nodes.forget()
+        if not is_pair or not self.reports.latest.number or not self.reports.is_known(now_s):
+            self.lacking.forget()
         else:
-            both = self._linked(now_s), nodes_of(self.report)
+            both = self._linked(now_s), nodes_of(self.reports.latest)
             active, standby = both if self.lease.is_active else both[::-1]
-            self._nodes.look(active, standby, now_s)
-        if self._nodes.separate > self._said_separate:
-            self._said_separate = self._nodes.separate
+            self.lacking.look(active, standby, now_s)
+        self._log_lacking()
+
+    def _log_lacking(self) -> None:
+        """Log that the standby begins or ceases to lack nodes, and that more of them are separate."""
+        (text, separate), lacking = self._logged, self.lacking
+        self._logged = lacking.text, max(separate, lacking.separate)
+        if lacking.separate > separate:
             consequence = "they are taken for programs that have a session for each of the two, and hold up no handover"
-            text = "pair_nodes_separate nodes=%d consequence=%s"
-            logger.info(text, self._said_separate, consequence, extra={"state": ("sessions with the pair", "separate")})
-        if bool(self.lacking) is bool(self._said_lacking):
-            return
-        self._said_lacking = self.lacking
-        if self.lacking:
+            state = {"state": ("sessions with the pair", "separate")}
+            logger.info("pair_nodes_separate nodes=%d consequence=%s", lacking.separate, consequence, extra=state)
+        if lacking.text and not text:
             consequence = "after a take-over, what these nodes send would be lost, and what goes to a broker would wait"
             state = {"state": ("nodes of the pair", "lacking")}
-            logger.warning("pair_lacks_nodes reason=%s consequence=%s", self.lacking, consequence, extra=state)
-        else:
+            logger.warning("pair_lacks_nodes reason=%s consequence=%s", lacking.text, consequence, extra=state)
+        elif text and not lacking.text:
             logger.info("pair_nodes_alike", extra={"state": ("nodes of the pair", "alike")})
-
-    @property
-    def differences(self) -> Mapping[str, str]:
-        """Return how the two streamers differ beyond their configurations, as a take-over would show it: kind → text."""
-        return self._differences
 
     def _find_differences(self, now_s: float) -> None:
         """Compare the two streamers by their greetings and reports, and log each difference once."""
@@ -401,7 +357,7 @@ class Member:
         if others := [name for name in mine if name in theirs and theirs[name] != mine[name]]:
             consequence = "after a take-over the broker gives the other one another session"
             found["client id"] = f"the two have different client ids at {', '.join(others)}: {consequence}"
-        if self.other is None and now_s - self._same_place_s < STALE_S:
+        if self.other is None and now_s - self.beside.same_place_s < STALE_S:
             found["place"] = (
                 "another streamer has the same place in the pair: one of the two listens, and the other one connects"
             )
@@ -410,12 +366,12 @@ class Member:
                 f"{self._offers.refused} messages that this one has accepted alone are on its disk only: "
                 "the active one has no endpoint of that name, or cannot read them"
             )
-        for what in found.keys() - self._differences.keys():
+        for what in found.keys() - self.differences.keys():
             state = {"state": (f"{what} of the pair", "different")}
             logger.error("pair_differs what=%s reason=%s", what, found[what], extra=state)
-        for what in self._differences.keys() - found.keys():
+        for what in self.differences.keys() - found.keys():
             logger.info("pair_alike what=%s", what, extra={"state": (f"{what} of the pair", "alike")})
-        self._differences = found
+        self.differences = found
 
     def _sessions(self) -> dict[str, bytes]:
         sessions = self._identity.sessions.items()
@@ -431,33 +387,17 @@ class Member:
             return "the other one does not answer"
         if not self.lease.is_ready:
             return "the other one has another configuration"
-        if self.report.problem:
-            return f"the other one cannot write its journal: {self.report.problem}"
+        if self.reports.latest.problem:
+            return f"the other one cannot write its journal: {self.reports.latest.problem}"
         if self.state.problem:
             return f"the other one has no copy of subscriptions and pause rules: {self.state.problem}"
         return "" if self.is_protected else "the other one has no complete copy of the journal yet"
 
     def hear_aside(self, payload: bytes) -> None:
         """Take a payload from a network beside the link, sent by anybody: a heartbeat of the peer counts there, too."""
-        tag, packed = payload[:TAG_BYTES], payload[TAG_BYTES:]
-        if not hmac.compare_digest(tag, self._tag_aside(packed)):
-            self.refused_aside += 1
-            return
-        aside = pb.Aside.FromString(packed)
-        heartbeat, now_s = wire.heartbeat_from_proto(aside.heartbeat), self._clock.monotonic_s()
-        if heartbeat.name == self.name:
-            if heartbeat.run != self._run:
-                self._same_place_s = now_s
-            return
-        is_proved = self.lease.has_just_sent(aside.seen_run, aside.seen_number, now_s)
-        if is_proved or now_s - self._proved_s > self._timing.silence_s:  # else it may be a replayed one
-            self._seen_aside = heartbeat.run, heartbeat.number
-        if is_proved:
-            self._proved_s = now_s
+        now_s = self._clock.monotonic_s()
+        if (heartbeat := self.beside.heard(payload, now_s)) is not None:
             self._act(self.lease.receive(heartbeat, now_s))
-
-    def _tag_aside(self, packed: bytes) -> bytes:
-        return hmac.digest(self._aside_key, packed, "sha256")[:TAG_BYTES]
 
     async def until_stored(self, within_s: float) -> None:
         """Wait until the peer has written what it was sent: else it would send delivered messages again."""
@@ -486,8 +426,8 @@ class Member:
             self._say(pb.Frame(report=self._report()))
             self._note_round_trip()
             if self._reach.connected(self._streamer.reached(), self._clock.monotonic_s()):
-                self._note_reach()
-                asyncio.get_running_loop().run_in_executor(None, self._save)
+                self._file.note(refused=dict(self._reach.refused))
+                asyncio.get_running_loop().run_in_executor(None, self._file.save)
             for _ in range(_SETTLED_PER_HEARTBEAT):
                 if (settled := self.settled.take(self._clock.monotonic_s())) is not None:
                     self._say(pb.Frame(settled=settled))
@@ -529,11 +469,7 @@ class Member:
                 self._met(frame.hello)
             case "batch":
                 if self._replica is not None:
-                    told = frame.batch
-                    batch = wire.batch_from_proto(told)
-                    ends = told.is_snapshot_begin, told.is_snapshot_end
-                    origin = wire.origin_from_proto(told.origin) if told.HasField("origin") else None
-                    self._replica.take(Told(told.number, batch, *ends, told.position, told.is_complete, origin))
+                    self._replica.take(wire.told_from_proto(frame.batch))
             case "state":
                 if self._state_replica is not None:
                     self._state_replica.take(wire.state_from_proto(frame.state))
@@ -600,16 +536,16 @@ class Member:
         self._has_told = self.is_protected
         if (why := self._why_other(working, now_s)) and not self.why_not_hand_over():
             if working.state is not JournalState.FAILING and self._reach.failed(self._streamer.lost()):
-                self._note_reach()
-                self._save()  # the process ends now, and the next one is not to try again at once
+                # The process ends now, and the next one is not to try again at once.
+                self._file.save(refused=dict(self._reach.refused))
             self._streamer.wants_to_hand_over(why)
 
     def _why_alone(self, working: MirroredJournal, now_s: float) -> str:
         """Return why no source may wait for the standby; empty if the standby writes, or is expected to."""
         if why := self._why_gone(now_s):
             return why
-        if self.report.problem:
-            return f"the other one cannot write: {self.report.problem}"
+        if self.reports.latest.problem:
+            return f"the other one cannot write: {self.reports.latest.problem}"
         why, working.problem_of_copy = working.problem_of_copy, ""
         if why:
             logger.error("pair_copy_failed reason=%s consequence=%s", why, f"it is tried again within {LONGEST_PAUSE_S:g} s")
@@ -618,9 +554,6 @@ class Member:
         if why:
             self._attempts.failed(now_s)
         return why
-
-    def _note_reach(self) -> None:
-        self._notes = self._notes._replace(refused=dict(self._reach.refused))
 
     def _note_round_trip(self) -> None:
         """Log when answers begin to take so long that a take-over takes longer as well, and when they no longer do."""
@@ -649,13 +582,13 @@ class Member:
         is_failing = working.state is JournalState.FAILING
         if self._lasts_s("journal", is_failing, now_s) > _PATIENCE_S:
             return f"the journal cannot be written: {working.problem}"
-        if self.report.has_kept_state:
+        if self.reports.latest.has_kept_state:
             return "the other one has subscriptions, pause rules or last values that are lost here"
         reached, lost = set(self._streamer.reached()), self._streamer.lost()
-        is_better = self._prefer_s is not None and bool(lost) and reached < set(self.report.reaches)
+        is_better = self._prefer_s is not None and bool(lost) and reached < set(self.reports.latest.reaches)
         if self._lasts_s("links", is_better, now_s) <= (self._prefer_s or 0.0) or self.lacking:
             return ""
-        untried = [name for name in lost if name in self.report.untried]
+        untried = [name for name in lost if name in self.reports.latest.untried]
         evidence = f"has never tried {', '.join(untried)}" if untried else "can reach more"
         return f"there is no link to {', '.join(lost)}, and the other one {evidence}"
 
@@ -669,7 +602,7 @@ class Member:
     def _copy_to_other(self) -> None:
         """Replicate the journal to the peer, if it is linked, on standby, and able to write."""
         other = self.other
-        if other is None or other.is_active or not other.disk or self.report.problem:
+        if other is None or other.is_active or not other.disk or self.reports.latest.problem:
             return
         if self._working is not None and not self.lease.is_alone:
             self._working.other_came()
@@ -738,8 +671,7 @@ class Member:
     def _act(self, changed: Changed | None) -> None:
         if changed is None:
             return
-        self._notes = self._notes._replace(epoch=changed.epoch)
-        self._save()
+        self._file.save(epoch=changed.epoch)
         self.takeovers += changed.is_active
         self.why, self.since_ms = changed.why, self._clock.wall_ms()
         role = "active" if changed.is_active else "standby"
@@ -756,35 +688,10 @@ class Member:
         self._say_heartbeat()
         self._streamer.role_changed(changed)
 
-    def _save(self) -> None:
-        """Persist the notes. A failure is logged, and the streamer goes on: no service is worse than an ambiguous epoch.
-
-        A disk that hangs holds up nothing but the thread that writes.
-        """
-        saving = threading.Thread(target=self._write_notes, name="notes of the pair", daemon=True)
-        saving.start()
-        saving.join(_SAVES_WITHIN_S)
-        if saving.is_alive():
-            self._note_unwritten(f"{self._path}: no answer of the disk within {_SAVES_WITHIN_S:g} s")
-
-    def _write_notes(self) -> None:
-        try:
-            with self._saving:
-                notes.write(self._path, self._notes)
-        except notes.NotesError as exc:
-            self._note_unwritten(str(exc))
-
-    def _note_unwritten(self, why: str) -> None:
-        consequence = "after another failure it may be unknown which of the two has worked last"
-        state = {"state": ("notes of the pair", why)}
-        logger.error("pair_notes_unwritten reason=%s consequence=%s", why, consequence, extra=state)
-
     def _say_heartbeat(self) -> None:
         heartbeat = wire.heartbeat_to_proto(self.lease.heartbeat(self._clock.monotonic_s()))
         self._say(pb.Frame(heartbeat=heartbeat))
-        run, number = self._seen_aside
-        packed = pb.Aside(heartbeat=heartbeat, seen_run=run, seen_number=number).SerializeToString()
-        self._streamer.say_aside(self._tag_aside(packed) + packed)
+        self._streamer.say_aside(self.beside.pack(heartbeat))
 
     def _greet(self) -> None:
         identity, disk = self._identity, self._disk
@@ -802,12 +709,7 @@ class Member:
         )
 
     def _tell(self, told: Told) -> bool:
-        packed = wire.batch_to_proto(told.batch)
-        packed.number, packed.is_snapshot_begin, packed.is_snapshot_end = told.number, told.is_first, told.is_last
-        packed.position, packed.is_complete = told.position, told.is_complete
-        if told.origin is not None:
-            packed.origin.CopyFrom(wire.origin_to_proto(told.origin))
-        return self._say(pb.Frame(batch=packed))
+        return self._say(pb.Frame(batch=wire.told_to_proto(told)))
 
     def _say(self, frame: pb.Frame) -> bool:
         return self._link is not None and self._link.send(frame)

@@ -96,7 +96,6 @@ class MirroredJournal(Journal):
         self._done_here: Callable[[], None] | None = None  # of the batch that is on disk here, and maybe not at the standby
         self._is_asked_for_all = False
         self._snapshot: Iterator[Batch] | None = None  # the rest of it, and then its tail, while that is being sent
-        self._is_tail = False
         self._unsent = Unsent()  # what was written since the snapshot began
         self._window = Window(monotonic_s)
 
@@ -131,13 +130,13 @@ class MirroredJournal(Journal):
         self.disk.begin_run(secrets.token_hex(4), self._epoch(), 0)
         self._beyond.clear()
         logger.error("pair_disk_renamed disk=%s reason=%s", self.disk.name, "its journal was salvaged")
-        self._forget_link()
+        self.link_lost()
 
     def work_in(self, epoch: int) -> None:
         """Note the epoch of this streamer. A risen one is on disk soon; the standby gets it with another snapshot."""
         if self._is_open and self.disk.raise_epoch(epoch):
             self._work.put(partial(self._state_facts, Batch(facts=Facts(self._generation, self.disk.changed()))))
-            self._forget_link()
+            self.link_lost()
 
     def change_letters(self, change: LetterChange) -> int:
         """Delete or mark letters; return how many existed, once that is on disk here and, unless alone, at the standby.
@@ -159,7 +158,7 @@ class MirroredJournal(Journal):
     def other_came(self) -> None:
         """Send the standby a snapshot, once no batch is on its way to the disk."""
         self.check_file()
-        self._forget_link()
+        self.link_lost()
         self._is_asked_for_all = True
         self._tell_all()
 
@@ -183,10 +182,6 @@ class MirroredJournal(Journal):
         self._send_more()
         self._let_go()
 
-    def link_lost(self) -> None:
-        """Forget the batches on their way to the standby: they may not have arrived."""
-        self._forget_link()
-
     @property
     def silent_s(self) -> float:
         """Return for how long the standby has confirmed nothing, although something is on its way to it."""
@@ -209,7 +204,7 @@ class MirroredJournal(Journal):
 
     def work_alone(self) -> None:
         """Stop waiting for the standby, which is gone or does not answer."""
-        self._forget_link()
+        self.link_lost()
         self.is_alone = True
         self._let_go()
 
@@ -301,10 +296,8 @@ class MirroredJournal(Journal):
             except (JournalError, CorruptEntryError) as exc:  # what is left of it would be taken for its end
                 self._give_up(f"the journal cannot be read: {exc}")
                 return
-            self._is_tail = part is None
-            if part is None:
-                part = self._unsent.take(self._window.part_bytes)
-            self._send(part, is_last=self._is_tail and part.is_empty)  # the standby adds its deletions to that
+            tail = self._unsent.take(self._window.part_bytes) if part is None else Batch()
+            self._send(part or tail, is_last=part is None and tail.is_empty)  # the standby adds its deletions to that
         if self._unsent.bytes > _MOST_UNSENT_BYTES:
             self._give_up(f"the link is slower than this one writes: {_MOST_UNSENT_BYTES >> 20} MiB wait for it")
 
@@ -340,20 +333,21 @@ class MirroredJournal(Journal):
         self._told += 1
         self._needed = self._told
         if is_last:
-            self._snapshot, self._is_tail, self._whole = None, False, self._told
+            self._snapshot, self._whole = None, self._told
             self.is_mirrored, self.is_alone = True, False
         position, is_complete = self.disk.position, self.is_mirrored and not self._unsent
         if is_complete:
             self._complete.append((self._told, position))
         self._window.sent(self._told, size_of(batch))
         if not self._tell(Told(self._told, batch, is_first, is_last, position, is_complete, origin)):
-            self._forget_link()
+            self.link_lost()
 
-    def _forget_link(self) -> None:
-        self._unsent.drain()
+    def link_lost(self) -> None:
+        """Forget the batches on their way to the standby, and the snapshot: they may not have arrived."""
+        self._unsent.clear()
         self._complete.clear()
         self._window.forget()
-        self._snapshot, self._is_asked_for_all, self.is_mirrored, self._is_tail = None, False, False, False
+        self._snapshot, self._is_asked_for_all, self.is_mirrored = None, False, False
         self._stored = self._told  # answers to what was told before prove nothing any more
 
 

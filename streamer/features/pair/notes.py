@@ -4,17 +4,22 @@ A small file of its own, because an epoch has to be on disk before a take-over h
 """
 
 import json
+import logging
 import os
 import secrets
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamer.files import read_file
 from streamer.journal.sqlite import FileError
 
 _LONGEST = 65_536
+_SAVES_WITHIN_S = 0.4  # a process that does not run for longer takes itself for one that was stopped
+logger = logging.getLogger("ustreamer.pair")
+
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
@@ -34,6 +39,45 @@ class Notes(NamedTuple):
     epoch: int
     journal: str = ""
     refused: Mapping[str, int] = _NONE
+
+
+class NotesFile:
+    """The notes of this streamer, and their file. A failure to write is logged: no service is worse than an unknown epoch.
+
+    A disk that hangs holds up nothing but the thread that writes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the notes, and show that they can be written. Raises `NotesError`."""
+        self.notes = read(path)
+        self._path = path
+        self._writing = threading.Lock()  # threads write, in any order
+        self.save()
+
+    def note(self, **changes: Any) -> None:
+        """Change notes, by their names; `save` persists them."""
+        self.notes = self.notes._replace(**changes)
+
+    def save(self, **changes: Any) -> None:
+        """Change notes, and persist them. Blocks for a moment at most."""
+        self.note(**changes)
+        saving = threading.Thread(target=self._write, name="notes of the pair", daemon=True)
+        saving.start()
+        saving.join(_SAVES_WITHIN_S)
+        if saving.is_alive():
+            self._is_unwritten(f"{self._path}: no answer of the disk within {_SAVES_WITHIN_S:g} s")
+
+    def _write(self) -> None:
+        try:
+            with self._writing:
+                write(self._path, self.notes)
+        except NotesError as exc:
+            self._is_unwritten(str(exc))
+
+    def _is_unwritten(self, why: str) -> None:
+        consequence = "after another failure it may be unknown which of the two has worked last"
+        state = {"state": ("notes of the pair", why)}
+        logger.error("pair_notes_unwritten reason=%s consequence=%s", why, consequence, extra=state)
 
 
 def read(path: Path) -> Notes:

@@ -13,15 +13,11 @@ logger = logging.getLogger("ustreamer.pair")
 
 
 class Overhearing:
-    """Makes the step of each ingress that takes messages while ``is_on``. ``shadows`` has what was taken."""
+    """The standby takes messages while ``is_on``. ``shadows`` has what was taken."""
 
     def __init__(self, shadows: Shadows) -> None:
         self.is_on = False
         self.shadows = shadows
-
-    def step(self, inlet: Inlet) -> InboundStep:
-        """Make the step of one ingress."""
-        return _Step(self, inlet)
 
     async def begin(self, router: Router) -> None:
         """Connect a router to the networks that the active streamer hears as well, and take what arrives there."""
@@ -44,7 +40,9 @@ class Overhearing:
             router.ingresses[name].on_receive_batch(heard[name])
 
 
-class _Step(InboundStep):
+class OverhearingStep(InboundStep):
+    """The step of one ingress."""
+
     def __init__(self, overhearing: Overhearing, inlet: Inlet) -> None:
         self._overhearing = overhearing
         self._inlet = inlet

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from streamer import __version__
 from streamer.clock import Clock
@@ -21,7 +22,7 @@ from streamer.features.pair.lease import Changed, Timing
 from streamer.features.pair.link import Link
 from streamer.features.pair.member import FIRST, SECOND, Identity, Member
 from streamer.features.pair.mirror import MirroredJournal
-from streamer.features.pair.overhearing import Overhearing
+from streamer.features.pair.overhearing import Overhearing, OverhearingStep
 from streamer.features.pair.view import PairView
 from streamer.journal.entries import JournalError
 from streamer.journal.journal import Journal, JournalState
@@ -35,8 +36,7 @@ logger = logging.getLogger("ustreamer.pair")
 _CLOSE_S = 5.0
 _TRIED_S = 1.0  # for the first attempt to open the journal
 _LOOK_S = 0.05
-_STORED_S = 5.0
-"""How long a handover waits for the standby to write what it was sent."""
+_STORED_S = 5.0  # for the standby to write what it was sent, at a handover
 _PROBE_EVERY_S = 5.0
 _PROBE_AT_LEAST_EVERY_S = 60.0
 
@@ -77,12 +77,11 @@ class Paired:
         identity = Identity(
             FIRST if pair.listens else SECOND, pair_fingerprint(config), __version__, _sessions(config), config.authority
         )
-        timing = Timing(wait_s=pair.wait_s)
         self.member = Member(
             identity,
             journal_config.default_pair,
             clock,
-            timing,
+            Timing(wait_s=pair.wait_s),
             self,
             key=pair.key(),
             is_safe_at_both=pair.safe == "both",
@@ -108,7 +107,7 @@ class Paired:
         """Return the router's additions for a pair: standby, sending only with a lease, and reports of settled messages."""
         return Additions(
             observers=(self.member.settled,),
-            steps=(self._overhearing.step,),
+            steps=(partial(OverhearingStep, self._overhearing),),
             gates=(self.member.may_send,),
             interest=(self._told_interest,),
             is_not_alone=True,
@@ -165,10 +164,6 @@ class Paired:
         """Replicate the journal, which has been opened, and the tables in it to the standby."""
         self.member.work(self._journal, state)
 
-    def use(self, config: Config) -> None:
-        """Apply a reloaded configuration."""
-        self.member.configured(pair_fingerprint(config))
-
     def take_over(self) -> None:
         """Take the overheard messages that the peer has not settled. The router has started, and knows its waiting ones."""
         self._overhearing.end(self._router)
@@ -182,7 +177,7 @@ class Paired:
             if why := self.member.why_not_hand_over():
                 logger.warning("pair_not_handed_over reason=%s", why)
             else:
-                if lacking := self.member.lacking:
+                if lacking := self.member.lacking.text:
                     logger.warning("pair_handed_over_to_less reason=%s", lacking)
                 self.member.hand_over()
         tasks, self._tasks = self._tasks, []
@@ -196,7 +191,7 @@ class Paired:
 
         ``anyway``: also to a peer without a link to nodes that this streamer hears.
         """
-        why = self.member.why_not_hand_over() or ("" if anyway else self.member.lacking)
+        why = self.member.why_not_hand_over() or ("" if anyway else self.member.lacking.text)
         if not why:
             self._leave(is_drained=self._journal.state is JournalState.OK)
         return why
@@ -217,13 +212,13 @@ class Paired:
             "" if other is None else other.version,
             member.lease.is_ready,
             member.is_protected,
-            (member.why_not_hand_over() or member.lacking) if is_active else member.why_not_ready(),
-            member.waiting_bytes,
+            (member.why_not_hand_over() or member.lacking.text) if is_active else member.why_not_ready(),
+            link.waiting_bytes,
             len(member.shadows),
-            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.refused_aside},
+            {"stranger": link.refused, "frame": link.ignored, "heartbeat": member.lease.ignored + member.beside.refused},
             member.differences,
             member.untried,
-            member.lacks,
+            len(member.lacking),
         )
 
     def _failed(self, task: asyncio.Task[None]) -> None:
@@ -302,7 +297,7 @@ class Paired:
         next_s = -math.inf
         while not self.member.lease.is_active:
             now_s = self._router.clock.monotonic_s()
-            if now_s >= next_s or self.member.report.lost or not all(self._accepting.values()):
+            if now_s >= next_s or self.member.reports.latest.lost or not all(self._accepting.values()):
                 next_s = now_s + _PROBE_AT_LEAST_EVERY_S
                 for name, transport in self._networks():
                     if transport.shared is None and (accepts := await transport.can_connect()) is not None:

@@ -90,7 +90,10 @@ class Lacking:
 
     @property
     def text(self) -> str:
-        """Return the nodes that the standby lacks, as a text; empty if none is known."""
+        """Return the nodes that the standby lacks, as a text; empty if none is known.
+
+        This rests on the links of both, on the standby's attempts to connect to brokers, and on the last report.
+        """
         if not self._lacks:
             return ""
         named = ", ".join(f"{node} at endpoint {endpoint}" for endpoint, node in self._lacks[:_MOST_NAMED])

@@ -9,7 +9,7 @@ The law of this file:
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -124,9 +124,6 @@ class _Entries(Generic[Entry]):
         """Return whether there are entries to be written."""
         return bool(self._new)
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._new.values())
-
     def add(self, new: Sequence[Entry], done: Sequence[int]) -> None:
         """Add entries, after the deletion of others. A new entry replaces the one with its number, also on the standby."""
         for number in done:
@@ -202,10 +199,6 @@ class _Part:
         segments_done, rows_done = self.segments.take_done(), self.rows.take_done()
         return replace(self.rest, segments=segments, rows=rows, segments_done=segments_done, rows_done=rows_done), True
 
-    def new(self) -> Batch:
-        """Return the new entries."""
-        return Batch(rows=list(self.rows), segments=list(self.segments), letters=self.rest.letters)
-
 
 class Unsent:
     """Batches that were written and not sent, merged. ``bytes``: how much there is to send."""
@@ -235,10 +228,9 @@ class Unsent:
             self._parts.popleft()
         return batch
 
-    def drain(self) -> list[Batch]:
-        """Remove all parts, and return the entries to be written of each."""
-        parts, self._parts = self._parts, deque()
-        return [part.new() for part in parts]
+    def clear(self) -> None:
+        """Remove all batches."""
+        self._parts.clear()
 
 
 def size_of(batch: Batch) -> int:

@@ -5,6 +5,7 @@ Pure. Frames of the link are authentic, so their fields are not checked.
 
 from streamer.features.pair.disk import CopyClaim, Origin
 from streamer.features.pair.lease import Heartbeat
+from streamer.features.pair.mirror import Told
 from streamer.features.pair.state import Written
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -40,9 +41,16 @@ def origin_from_proto(p: pb.Origin) -> Origin:
     return Origin(p.disk, p.run, p.epoch, p.proves_below, claim_from_proto(p.claim), p.top)
 
 
-def batch_to_proto(batch: Batch) -> pb.Batch:
-    """Convert a batch to protobuf; number and marks are the caller's to set."""
+def told_to_proto(told: Told) -> pb.Batch:
+    """Convert a batch that is sent to protobuf."""
+    batch, origin = told.batch, told.origin
     return pb.Batch(
+        number=told.number,
+        is_snapshot_begin=told.is_first,
+        is_snapshot_end=told.is_last,
+        position=told.position,
+        is_complete=told.is_complete,
+        origin=None if origin is None else origin_to_proto(origin),
         rows=[pb.Row(**row._asdict()) for row in batch.rows],
         segments=[pb.Segment(**segment._asdict()) for segment in batch.segments],
         letters=[pb.Letter(**letter._asdict()) for letter in batch.letters],
@@ -54,9 +62,10 @@ def batch_to_proto(batch: Batch) -> pb.Batch:
     )
 
 
-def batch_from_proto(p: pb.Batch) -> Batch:
-    """Convert a batch from protobuf."""
-    return Batch(
+def told_from_proto(p: pb.Batch) -> Told:
+    """Convert a batch that was sent from protobuf."""
+    origin = origin_from_proto(p.origin) if p.HasField("origin") else None
+    batch = Batch(
         rows=[Row(*(getattr(row, field) for field in Row._fields)) for row in p.rows],
         segments=[Segment(each.number, each.target, each.body) for each in p.segments],
         letters=[Letter(*(getattr(letter, field) for field in Letter._fields)) for letter in p.letters],
@@ -68,6 +77,7 @@ def batch_from_proto(p: pb.Batch) -> Batch:
             Mark(mark.number, mark.redrive_ms, mark.ttl_ms if mark.HasField("ttl_ms") else None) for mark in p.letters_marked
         ],
     )
+    return Told(p.number, batch, p.is_snapshot_begin, p.is_snapshot_end, p.position, p.is_complete, origin)
 
 
 def state_to_proto(written: Written) -> pb.State:

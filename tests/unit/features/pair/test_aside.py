@@ -45,7 +45,7 @@ async def test_what_strangers_say_beside_the_link_and_what_is_replayed_changes_n
     )
     for each in forged:
         first.member.hear_aside(each)
-    assert first.member.refused_aside == len(forged)
+    assert first.member.beside.refused == len(forged)
     first.member.hear_aside(said[0])  # authentic, and an answer to nothing
     assert (second.member.lease.is_active, first.member.lease.epoch) == heard
     assert first.works
@@ -65,7 +65,7 @@ async def test_a_pair_of_another_authority_with_the_same_key_is_not_heard(statio
     await until(lambda: len(said) > 2, "something is said")
     for payload in said:
         first.member.hear_aside(payload)
-    assert first.member.refused_aside == len(said)
+    assert first.member.beside.refused == len(said)
     assert first.works
     for each in (others.first, others.second):
         await each.kill()

@@ -69,7 +69,7 @@ async def test_it_wants_to_hand_over_to_one_that_reaches_more(stations: Stations
     await until(lambda: first.works and first.member.is_protected, "a whole copy")
     second.reaches = ["cloud"]
     first.reaches = ["vehicle"]
-    await until(lambda: list(first.member.report.reaches) == ["cloud"], "a report")
+    await until(lambda: list(first.member.reports.latest.reaches) == ["cloud"], "a report")
     assert first.wants == ""  # each reaches what the other one does not
     second.reaches = ["cloud", "vehicle"]
     await until(lambda: first.wants != "", "it wants to")
@@ -100,11 +100,11 @@ async def test_one_that_could_not_connect_something_is_not_handed_over_to_again_
     await first.kill()
     first.reaches, first.accepts = ["vehicle"], {"cloud": True}
     await first.start()
-    await until(lambda: second.member.is_protected and list(second.member.report.reaches) == ["vehicle"], "a report")
+    await until(lambda: second.member.is_protected and list(second.member.reports.latest.reaches) == ["vehicle"], "a report")
     said = second.member.lease._number
     await until(lambda: second.member.lease._number > said + 10, "longer than `prefer_s`")
     assert second.wants == ""
-    assert list(second.member.report.reaches) == ["vehicle"]
+    assert list(second.member.reports.latest.reaches) == ["vehicle"]
     monkeypatch.setattr(reach, "STEADY_S", 0.5)
     first.reaches = ["vehicle", "cloud"]  # it is connected: that is no guess
     await until(lambda: read(first.path.with_name("pair.json")).refused == {"vehicle": 0, "cloud": 0}, "it has it")

@@ -227,10 +227,14 @@ async def test_each_reports_which_foreign_nodes_it_is_connected_to(stations: Sta
     first, second = stations.first, stations.second
     first.foreign = {"vehicle": {"b2", "a1"}, "trailer": set()}
     second.foreign = {"vehicle": {f"{number:032x}" for number in range(300)}}
-    await until(lambda: second.member.report.nodes and first.member.report.nodes, "a report")
-    told = {each.endpoint: (list(each.ids), each.count) for each in second.member.report.nodes if each.endpoint != "cloud"}
+    await until(lambda: second.member.reports.latest.nodes and first.member.reports.latest.nodes, "a report")
+    told = {
+        each.endpoint: (list(each.ids), each.count)
+        for each in second.member.reports.latest.nodes
+        if each.endpoint != "cloud"
+    }
     assert told == {"vehicle": (["a1", "b2"], 2), "trailer": ([], 0)}
-    (many,) = first.member.report.nodes
+    (many,) = first.member.reports.latest.nodes
     assert (list(many.ids), many.count) == (sorted(second.foreign["vehicle"])[:256], 300)
 
 
@@ -280,8 +284,8 @@ async def test_a_standby_that_does_not_hear_what_the_active_one_hears_says_so_on
     first.foreign, second.foreign = {"vehicle": {"a1", "b2"}}, {"vehicle": {"a1"}}
     await until(lambda: first.works and second.member.is_protected, "a whole copy")
     await until(lambda: first.member.lacking and second.member.lacking, "both know")
-    assert first.member.lacking == second.member.why_not_ready()
-    assert first.member.lacking.endswith("connected to: b2 at endpoint vehicle")
+    assert first.member.lacking.text == second.member.why_not_ready()
+    assert first.member.lacking.text.endswith("connected to: b2 at endpoint vehicle")
     assert first.member.why_not_hand_over() == ""  # at a stop, it is better than nobody
     second.foreign = {"vehicle": {"a1", "b2", "c3"}}
     await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "both hear the same")
@@ -298,11 +302,11 @@ async def test_links_that_the_active_one_closes_as_it_ends_do_not_hide_what_the_
         second.accepts, second.reaches = {"cloud": False}, []
         second.member._reach.refused.clear()
     await until(lambda: first.works and second.member.is_protected, "a whole copy")
-    await until(lambda: first.member.lacking.endswith(lacked) and second.member.lacking != "", "both know")
+    await until(lambda: first.member.lacking.text.endswith(lacked) and second.member.lacking, "both know")
     first.drains = True
     first.foreign, first.reaches = {}, []
     await until(lambda: not second.member.lacking, "it has reported that it closed them")
-    assert first.member.lacking.endswith(lacked)
+    assert first.member.lacking.text.endswith(lacked)
 
 
 async def test_a_standby_that_cannot_connect_to_a_broker_of_the_active_one_says_so_on_both_sides(stations: Stations) -> None:
@@ -312,9 +316,9 @@ async def test_a_standby_that_cannot_connect_to_a_broker_of_the_active_one_says_
     second.member._reach.refused.clear()
     await until(lambda: first.works and second.member.is_protected, "a whole copy")
     await until(lambda: first.member.lacking and second.member.lacking, "both know")
-    assert first.member.lacking == second.member.why_not_ready()
-    assert first.member.lacking.endswith("connected to: the broker at endpoint cloud")
-    assert (first.member.lacks, second.member.lacks) == (1, 1)
+    assert first.member.lacking.text == second.member.why_not_ready()
+    assert first.member.lacking.text.endswith("connected to: the broker at endpoint cloud")
+    assert (len(first.member.lacking), len(second.member.lacking)) == (1, 1)
     second.accepts = {"cloud": True}
     await until(lambda: not first.member.lacking and second.member.why_not_ready() == "", "it can")
     assert second.member.untried == [
@@ -328,7 +332,7 @@ async def test_a_broker_that_has_refused_the_standby_is_lacking_until_it_may_be_
     second.accepts = {"cloud": True}
     await until(lambda: first.works and second.member.is_protected, "a whole copy")
     second.member._reach.refused["cloud"] = 1
-    await until(lambda: first.member.lacking.endswith("the broker at endpoint cloud"), "the active one knows")
+    await until(lambda: first.member.lacking.text.endswith("the broker at endpoint cloud"), "the active one knows")
     second.member._reach.refused["cloud"] = 0
     await until(lambda: not first.member.lacking, "it was connected since")
     assert second.member.untried == []
@@ -342,7 +346,7 @@ async def test_programs_with_a_session_for_each_are_named_once_and_hold_up_nothi
     first.foreign, second.foreign = {"vehicle": {"a1", "b1"}}, {"vehicle": {"a2", "b2"}}
     await until(lambda: first.works and second.member.is_protected, "a whole copy")
     await until(lambda: caplog.text.count("pair_nodes_separate nodes=2") == 2, "both name them")
-    assert (first.member.lacking, second.member.why_not_ready()) == ("", "")
+    assert (first.member.lacking.text, second.member.why_not_ready()) == ("", "")
     second.foreign = {"vehicle": {"a2"}}
     await until(lambda: bool(first.member.lacking), "one program has lost its other session")
     second.foreign = {"vehicle": {"a2", "b3"}}

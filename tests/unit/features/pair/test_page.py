@@ -199,7 +199,7 @@ async def test_on_standby_it_is_ready_once_it_could_take_over(two: PairHarness, 
 async def test_with_another_configuration_nobody_takes_over(two: PairHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """But the one on standby is ready, so that an update one after the other goes on to the other one."""
     active, standby = two.active, two.standby
-    pair_of(standby.daemon.features).use(standby.daemon.config.model_copy(update={"routes": []}))
+    pair_of(standby.daemon.features).member.configured("that of another file")
     await until(lambda: not any(view_of(each).is_alike for each in two.harnesses), "both know")
     why = "the other one has another configuration"
     monkeypatch.setattr("streamer.features.pair.page._PATIENCE_S", 0)

@@ -5,16 +5,17 @@ from hypothesis import strategies as st
 
 from streamer.features.pair.disk import CopyClaim, Origin
 from streamer.features.pair.lease import Heartbeat
+from streamer.features.pair.mirror import Told
 from streamer.features.pair.state import Written
 from streamer.features.pair.wire import (
-    batch_from_proto,
-    batch_to_proto,
     heartbeat_from_proto,
     heartbeat_to_proto,
     origin_from_proto,
     origin_to_proto,
     state_from_proto,
     state_to_proto,
+    told_from_proto,
+    told_to_proto,
 )
 from streamer.journal.entries import Batch, Letter, Mark, Row, Segment
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
@@ -70,6 +71,9 @@ heartbeats = st.builds(
 )
 claims = st.builds(CopyClaim, texts, texts, counts, integers, counts)
 origins = st.builds(Origin, texts, texts, counts, counts, claims, counts)
+told = st.builds(
+    Told, counts, st.just(Batch()) | batches, st.booleans(), st.booleans(), counts, st.booleans(), st.none() | origins
+)
 
 STRANGE = "\0a\0\r\n'\"\u202e\ufeff\U0010ffff"
 """A text that programs stumble over: NULs, line ends, quotes, another direction, the last character that there is."""
@@ -89,11 +93,11 @@ def test_an_origin_is_read_as_it_was_said(origin: Origin) -> None:
     assert tuple(field.name for field in pb.Claim.DESCRIPTOR.fields) == CopyClaim._fields
 
 
-@given(batches)
-def test_a_batch_is_read_as_it_was_written(batch: Batch) -> None:
-    frame = pb.Frame.FromString(pb.Frame(batch=batch_to_proto(batch)).SerializeToString())
+@given(told)
+def test_a_batch_is_read_as_it_was_written(told: Told) -> None:
+    frame = pb.Frame.FromString(pb.Frame(batch=told_to_proto(told)).SerializeToString())
     assert frame.WhichOneof("content") == "batch"
-    assert batch_from_proto(frame.batch) == batch
+    assert told_from_proto(frame.batch) == told
 
 
 @given(written)
@@ -106,22 +110,11 @@ def test_what_a_service_has_written_is_read_as_it_was(written: Written) -> None:
         assert list(map(type, values)) == list(map(type, expected))
 
 
-def test_an_empty_batch_is_a_batch() -> None:
-    """It may still carry a mark of a snapshot."""
-    frame = pb.Frame(batch=batch_to_proto(Batch()))
-    frame.batch.is_snapshot_end = True
-    read = pb.Frame.FromString(frame.SerializeToString())
-    assert read.WhichOneof("content") == "batch"
-    assert read.batch.is_snapshot_end
-    assert not read.batch.is_snapshot_begin
-    assert batch_from_proto(read.batch) == Batch()
-
-
 def test_texts_of_strangers_arrive_whole() -> None:
     letter = Letter(1, bytes(16), STRANGE, STRANGE, STRANGE, STRANGE, 3, STRANGE, 1, 2, 3, 4, STRANGE, STRANGE, b"\0")
     row = Row(-1, STRANGE, STRANGE, STRANGE, 5, -3, STRANGE, b"\0\xff")
     batch = Batch(rows=[row], segments=[Segment(7, STRANGE, b"")], letters=[letter])
-    assert batch_from_proto(pb.Batch.FromString(batch_to_proto(batch).SerializeToString())) == batch
+    assert told_from_proto(pb.Batch.FromString(told_to_proto(Told(1, batch)).SerializeToString())).batch == batch
 
 
 def test_every_field_of_the_journals_entries_has_one_here() -> None:
