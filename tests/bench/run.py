@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from tests.bench.forms import ROOT, Child
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.ports import free_port
 
 __all__ = ["ROOT", "Crossing", "Figures", "configuration", "measure"]
@@ -66,23 +67,17 @@ def configuration(
     vehicle = {"transport": "zenoh", "options": {"mode": "peer", "connect": place["endpoints"]}}
     if "far_port" in place:
         vehicle = {"transport": "mqtt5", "options": _mqtt(place["far_port"])}
-    return {
-        "authority": "gateway",
-        "endpoints": {
-            "vehicle": {**vehicle, "authorities": ["veh1"]},
-            "cloud": {"transport": "mqtt5", "authorities": ["cloud"], "options": _mqtt(place["port"])},
-        },
-        "routes": [
-            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
-            {"from": "cloud", "to": "vehicle"},
-        ],
-        "metrics": {"listen": f"127.0.0.1:{place['admin']}"},
-        "log": {"level": "error"},
-        "shutdown": {"drain_s": 0},
-        "journal": {"path": f"{directory}/journal.db"} if has_journal else None,
-        "trace": {"path": f"{directory}/traces"} if is_traced else None,
+    return config_of(
+        {"vehicle": {**vehicle, "authorities": ["veh1"]}, "cloud": endpoint_of("mqtt5", "cloud", **_mqtt(place["port"]))},
+        [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "vehicle"}],
+        authority="gateway",
+        metrics={"listen": f"127.0.0.1:{place['admin']}"},
+        log={"level": "error"},
+        shutdown={"drain_s": 0},
+        journal={"path": f"{directory}/journal.db"} if has_journal else None,
+        trace={"path": f"{directory}/traces"} if is_traced else None,
         **changes,
-    }
+    )
 
 
 def _mqtt(port: int) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTION
 from tests.bench.load import VEHICLE
 from tests.bench.run import Figures, measure
+from tests.configurations import config_of, endpoint_of
 from tests.hosted import HostOn, served
 
 SERVICE = {
@@ -51,12 +52,7 @@ def wishes(subscriptions: int, subscribers: int, topics: int) -> list[tuple[UUri
 async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, float]:
     """Subscribe to all of it; seconds for the requests, and for a restore of the file."""
     config = Config.model_validate(
-        {
-            "authority": "gateway",
-            "endpoints": {"vehicle": {"transport": "memory", "authorities": ["veh1"]}},
-            "routes": [],
-            "usubscription": SERVICE,
-        }
+        config_of({"vehicle": endpoint_of("memory", "veh1")}, authority="gateway", usubscription=SERVICE)
     )
     core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))
     service_host = HostOn(path, config, core, Remembered(), SystemClock())

@@ -16,6 +16,7 @@ from typing import Any
 from playwright.async_api import Browser, Route, ViewportSize, async_playwright
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -123,33 +124,25 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name, Mosquitto() as broker:
         folder = Path(name)
         (folder / "token").write_text(TOKEN)
-        config = {
-            "authority": "gateway.veh1",
-            "endpoints": {
-                "vehicle": {
-                    "transport": "zenoh",
-                    "authorities": ["veh1"],
-                    "options": {"mode": "peer", "connect": [endpoint], "uncertain_s": 1},
-                },
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": ["cloud"],
-                    "options": {"broker": broker.url, "topics": "in-vehicle"},
-                },
+        config = config_of(
+            {
+                "vehicle": endpoint_of("zenoh", "veh1", mode="peer", connect=[endpoint], uncertain_s=1),
+                "cloud": endpoint_of("mqtt5", "cloud", broker=broker.url, topics="in-vehicle"),
             },
-            "routes": [
+            [
                 {"from": "vehicle", "to": "cloud", "publish": [f"//veh1/{EVERYTHING}"]},
                 {"from": "cloud", "to": "vehicle", "publish": [f"//cloud/{EVERYTHING}"]},
             ],
-            "permissions": {
+            authority="gateway.veh1",
+            permissions={
                 "endpoints": {
                     "vehicle": {"rules": [{"allow": {"from": "//veh1/A8000/2/FFFF"}}]},
                     "cloud": {"rules": [{"allow": {}}]},
                 }
             },
-            "journal": {"path": str(folder / "journal.db")},
-            "control": {"http_token_file": str(folder / "token")},
-        }
+            journal={"path": str(folder / "journal.db")},
+            control={"http_token_file": str(folder / "token")},
+        )
         async with (
             ZenohSide(listen=[endpoint]) as vehicle,
             MqttSide(broker.port, "in-vehicle", ["veh1/#"]) as cloud,

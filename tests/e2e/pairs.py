@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers import any_broker
+from tests.configurations import config_of, endpoint_of
 from tests.fault.hanging_disk import WHILE
 from tests.fault.hanging_disk import preloaded as preloaded_library
 from tests.fault.proxy import Proxy
@@ -118,20 +119,15 @@ class Gateways:
 def configuration(
     folder: Path, broker: str, endpoint: str, pair: dict[str, Any], client_id: str = "the-pair"
 ) -> dict[str, Any]:
-    return {
-        "authority": "gw",
-        "endpoints": {
-            "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"mode": "peer", "connect": [endpoint]}},
-            "cloud": {
-                "transport": "mqtt5",
-                "authorities": ["*"],
-                "options": {"broker": broker, "topics": "off-vehicle", "client_id": client_id},
-            },
+    return config_of(
+        {
+            "vehicle": endpoint_of("zenoh", "veh1", mode="peer", connect=[endpoint]),
+            "cloud": endpoint_of("mqtt5", "*", broker=broker, topics="off-vehicle", client_id=client_id),
         },
-        "routes": [
+        [
             {"from": "vehicle", "to": "cloud", "publish": [f"//veh1/{EVERYTHING}"], "publish_to": ["cloud"]},
             {"from": "cloud", "to": "vehicle", "publish": [f"//cloud/{EVERYTHING}"]},
         ],
-        "journal": {"path": str(folder / "journal.db")},
-        "pair": pair,
-    }
+        journal={"path": str(folder / "journal.db")},
+        pair=pair,
+    )

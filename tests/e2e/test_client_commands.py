@@ -15,6 +15,7 @@ from streamer.transports.base import LinkState
 from streamer.transports.mqtt5.frames import named
 from tests.brokers import Mosquitto, TlsFiles, any_broker
 from tests.certificates import write_certificates
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.answering import answering
 from tests.e2e.gateway import Gateway, RunningCommand, gateway
 from tests.e2e.mqtt_messages import TOPIC as MESSAGES
@@ -100,19 +101,14 @@ async def test_beside_its_streamer_a_listener_on_zenoh_shows_the_tap_and_receive
 ) -> None:
     locator = free_endpoint()
     with any_broker() as broker:
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"listen": [locator]}},
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": ["*"],
-                    "options": {"broker": broker.url, "topics": "off-vehicle"},
-                },
+        config = config_of(
+            {
+                "vehicle": endpoint_of("zenoh", "veh1", listen=[locator]),
+                "cloud": endpoint_of("mqtt5", "*", broker=broker.url, topics="off-vehicle"),
             },
-            "routes": [{"from": "cloud", "to": "vehicle"}],
-            "journal": {"path": str(tmp_path / "journal.db")},
-        }
+            [{"from": "cloud", "to": "vehicle"}],
+            journal={"path": str(tmp_path / "journal.db")},
+        )
         daemon = StreamerProcess(tmp_path, config)
         daemon.start()
         elsewhere = ["up/*/*/*/*/*/veh1/1/0/1/0"]

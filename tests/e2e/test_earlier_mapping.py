@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.roles import arrival, response
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -24,19 +25,13 @@ async def crossing(folder: Path) -> AsyncIterator[tuple[MqttSide, MqttSide, Stre
     """The uEntity and another one that follows the specification of today, each at a broker of its own."""
     with Mosquitto() as old, Mosquitto() as new:
         options = {"topics": "in-vehicle"}
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "old": {
-                    "transport": "mqtt5",
-                    "authorities": ["old"],
-                    "options": {"broker": old.url, "payload_format_property": True, **options},
-                },
-                "new": {"transport": "mqtt5", "authorities": ["new"], "options": {"broker": new.url, **options}},
+        config = config_of(
+            {
+                "old": endpoint_of("mqtt5", "old", broker=old.url, payload_format_property=True, **options),
+                "new": endpoint_of("mqtt5", "new", broker=new.url, **options),
             },
-            "routes": [{"from": "old", "to": "new"}, {"from": "new", "to": "old"}],
-            "journal": {"path": str(folder / "journal.db")},
-        }
+            journal={"path": str(folder / "journal.db")},
+        )
         topics = ["+/+/+/+/+/old/#"], ["+/+/+/+/+/new/#"]
         async with (
             MqttSide(old.port, "in-vehicle", topics[0], is_earlier=True) as earlier,

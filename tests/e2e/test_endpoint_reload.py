@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.mqtt_sessions import is_kept
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -45,20 +46,15 @@ def down(number: int) -> Plain:
 
 def config(directory: Path, vehicle_at: str, broker: Mosquitto | None) -> dict[str, Any]:
     """Without a broker there is no endpoint for the cloud."""
-    vehicle = {
-        "transport": "zenoh",
-        "authorities": ["veh"],
-        "options": {"mode": "peer", "connect": [vehicle_at], "uncertain_s": 1},
-    }
+    vehicle = endpoint_of("zenoh", "veh", mode="peer", connect=[vehicle_at], uncertain_s=1)
     options = None if broker is None else {"broker": broker.url, "topics": "in-vehicle"}
     cloud = {"transport": "mqtt5", "authorities": ["cloud"], "options": options}
-    return {
-        "authority": "gw",
-        "endpoints": {"veh": vehicle} if broker is None else {"veh": vehicle, "cloud": cloud},
-        "routes": [] if broker is None else [{"from": "veh", "to": "cloud"}, {"from": "cloud", "to": "veh"}],
-        "shutdown": {"drain_s": 5},
-        "journal": {"path": str(directory / "journal.db")},
-    }
+    return config_of(
+        {"veh": vehicle} if broker is None else {"veh": vehicle, "cloud": cloud},
+        [] if broker is None else [{"from": "veh", "to": "cloud"}, {"from": "cloud", "to": "veh"}],
+        shutdown={"drain_s": 5},
+        journal={"path": str(directory / "journal.db")},
+    )
 
 
 async def reload(daemon: StreamerProcess, changed: dict[str, Any]) -> None:

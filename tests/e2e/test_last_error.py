@@ -18,6 +18,7 @@ from streamer.transports.base import LinkError, LinkState, UTransport
 from streamer.transports.link_error import LinkFailure
 from tests.brokers import Mosquitto, TlsFiles, any_broker
 from tests.certificates import DAY, write_certificates
+from tests.configurations import endpoint_of
 from tests.e2e.answering import answering
 from tests.mqtt_peer import Endpoint
 from tests.ports import HOST, free_port
@@ -310,11 +311,7 @@ async def test_since_when_and_the_cause_are_told_everywhere_while_attempts_go_on
     with any_broker() as broker:
         address = broker.url.removeprefix("mqtt://")
         endpoints = {
-            "cloud": {
-                "transport": "mqtt5",
-                "authorities": ["*"],
-                "options": {"broker": broker.url, "reconnect": {"initial_ms": 20, "max_ms": 100}},
-            },
+            "cloud": endpoint_of("mqtt5", "*", broker=broker.url, reconnect={"initial_ms": 20, "max_ms": 100}),
             "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": f"{tmp_path}-v"}},
         }
         routes = [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}]

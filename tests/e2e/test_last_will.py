@@ -14,6 +14,7 @@ import pytest
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import everything_at
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.mqtt_messages import message
 from tests.fault.proxy import Proxy
 from tests.independent.mqtt import MqttSide
@@ -62,18 +63,12 @@ def endpoint(url: str, **options: Any) -> Endpoint:
 
 def configuration(tmp_path: Path, inside: str, url: str, **options: Any) -> dict[str, Any]:
     will = {"to": "fleet", "delay_s": DELAY_S}
-    return {
-        "authority": "gw",
-        "endpoints": {
-            "vehicle": {
-                "transport": "mqtt5",
-                "authorities": ["veh1"],
-                "options": {"broker": inside, "topics": "in-vehicle"},
-            },
-            "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": url, "will": will, **options}},
-        },
-        "routes": [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}],
-    }
+    return config_of(
+        {
+            "vehicle": endpoint_of("mqtt5", "veh1", broker=inside, topics="in-vehicle"),
+            "cloud": endpoint_of("mqtt5", "*", broker=url, will=will, **options),
+        }
+    )
 
 
 async def test_a_gateway_that_is_killed_is_offline_after_the_delay_and_online_once_it_is_back(

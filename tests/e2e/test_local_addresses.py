@@ -7,6 +7,7 @@ import pytest
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.local_addresses import local, send_as
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain, Uri, uuid7
@@ -44,16 +45,11 @@ async def test_service_of_the_local_device_answers(network: str, is_source_local
         else:
             side = ZenohSide(listen=[address], keys=["up/*/*/*/*/*/cloud/C0/0/1/0"])
             endpoint = {"transport": "zenoh", "options": {"connect": [address], "uncertain_s": 1}}
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "device": endpoint | {"authorities": ["cloud"]},
-                "elsewhere": {"transport": "memory", "authorities": ["*"]},
-            },
-            "routes": [{"from": "device", "to": "elsewhere"}, {"from": "elsewhere", "to": "device"}],
-            "journal": {"path": str(tmp_path / "journal.db")},
-            "usubscription": {"local": ["cloud"]},
-        }
+        config = config_of(
+            {"device": endpoint | {"authorities": ["cloud"]}, "elsewhere": endpoint_of("memory", "*")},
+            journal={"path": str(tmp_path / "journal.db")},
+            usubscription={"local": ["cloud"]},
+        )
         async with side, StreamerProcess(tmp_path, config) as daemon:
             await send_as(side, message, written)
             await until(lambda: any(each.type == 3 for each in side.arrived), what="the Response")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import any_broker
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.pairs import APP, EVERYTHING, Gateways
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -43,23 +44,18 @@ class NearGateways(Gateways):
             folder = self._folder / name
             folder.mkdir()
             vehicle = {"mode": "peer", "listen": [listen], "connect": connect, **options}
-            config = {
-                "authority": "gw",
-                "endpoints": {
-                    "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": vehicle},
-                    "cloud": {
-                        "transport": "mqtt5",
-                        "authorities": ["*"],
-                        "options": {"broker": self.broker.url, "topics": "off-vehicle", "client_id": "the-pair"},
-                    },
+            config = config_of(
+                {
+                    "vehicle": endpoint_of("zenoh", "veh1", **vehicle),
+                    "cloud": endpoint_of("mqtt5", "*", broker=self.broker.url, topics="off-vehicle", client_id="the-pair"),
                 },
-                "routes": [
+                [
                     {"from": "vehicle", "to": "cloud", "publish": [f"//veh1/{EVERYTHING}"], "publish_to": ["cloud"]},
                     {"from": "cloud", "to": "vehicle"},
                 ],
-                "journal": {"path": str(folder / "journal.db")},
-                "pair": {where: f"{HOST}:{port}", "key_file": str(key)},
-            }
+                journal={"path": str(folder / "journal.db")},
+                pair={where: f"{HOST}:{port}", "key_file": str(key)},
+            )
             self.daemons.append(StreamerProcess(folder, config | (more or {})))
             self.daemons[-1].start()
             self._stack.push_async_exit(self.daemons[-1])

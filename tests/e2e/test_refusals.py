@@ -7,6 +7,7 @@ import mqtt5
 import pytest
 
 from tests.brokers import Rumqttd
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.topology import Topology
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -51,19 +52,14 @@ async def test_refused_flow_delays_nobody_and_arrives_in_order(
     fake = FakeBroker()
     with Rumqttd() as near:
         async with fake.running():
-            config = {
-                "authority": "gw",
-                "endpoints": {
-                    name: {
-                        "transport": "mqtt5",
-                        "authorities": [authority],
-                        "options": {"broker": url, "topics": "off-vehicle"},
-                    }
+            config = config_of(
+                {
+                    name: endpoint_of("mqtt5", authority, broker=url, topics="off-vehicle")
                     for name, authority, url in (("near", "alpha", near.url), ("far", "beta", fake.url))
                 },
-                "routes": [{"from": "near", "to": "far"}],
-                "queue_policy": {"retry": {"initial_ms": 200, "max_ms": 400, "attempts": 1000}},
-            }
+                [{"from": "near", "to": "far"}],
+                queue_policy={"retry": {"initial_ms": 200, "max_ms": 400, "attempts": 1000}},
+            )
             daemon = StreamerProcess(tmp_path, config)
             daemon.start()
             serving = asyncio.create_task((await fake.peer()).answer_publishes(far.answer))

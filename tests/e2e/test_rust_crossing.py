@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Rumqttd
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain, uuid7
 from tests.independent.mqtt import MqttSide
 from tests.process import StreamerProcess
@@ -20,25 +21,16 @@ from tests.waiting import until
 async def test_publish_crosses_from_and_to_the_rust_sdk(tmp_path: Path) -> None:
     rust, cloud = (f"{name}-{uuid.uuid4().hex[:12]}" for name in ("rust", "cloud"))
     with Rumqttd() as broker:
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "vehicle": {
-                    "transport": "zenoh",
-                    "authorities": [rust],
-                    "options": {"listen": ["tcp/127.0.0.1:0"], "scouting": True, "uncertain_s": 1},
-                },
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": [cloud],
-                    "options": {"broker": broker.url, "topics": "off-vehicle"},
-                },
+        config = config_of(
+            {
+                "vehicle": endpoint_of("zenoh", rust, listen=["tcp/127.0.0.1:0"], scouting=True, uncertain_s=1),
+                "cloud": endpoint_of("mqtt5", cloud, broker=broker.url, topics="off-vehicle"),
             },
-            "routes": [
+            [
                 {"from": "vehicle", "to": "cloud", "publish": [f"//{rust}/FFFFFFFF/FF/FFFF"]},
                 {"from": "cloud", "to": "vehicle"},
             ],
-        }
+        )
         async with (
             rust_peer(rust, cloud) as process,
             StreamerProcess(tmp_path, config),

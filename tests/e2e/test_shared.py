@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of
 from tests.independent.message import Plain, uuid7
 from tests.independent.mqtt import MqttSide
 from tests.lengths import at_length
@@ -52,16 +53,12 @@ class Fleet:
             return {"transport": "mqtt5", "authorities": [authority], "options": options}
 
         (self.directory / name).mkdir(exist_ok=True)
-        config: dict[str, Any] = {
-            "authority": name,
-            "endpoints": {
-                "fleet": endpoint("*", self.fleet, "off-vehicle"),
-                "cloud": endpoint("cloud", self.cloud, "in-vehicle"),
-            },
-            "routes": [{"from": "fleet", "to": "cloud"}, {"from": "cloud", "to": "fleet"}],
-            "usubscription": {"local": []},
-            "journal": {"path": str(self.directory / name / "journal.db")},
-        }
+        config: dict[str, Any] = config_of(
+            {"fleet": endpoint("*", self.fleet, "off-vehicle"), "cloud": endpoint("cloud", self.cloud, "in-vehicle")},
+            authority=name,
+            usubscription={"local": []},
+            journal={"path": str(self.directory / name / "journal.db")},
+        )
         return StreamerProcess(self.directory / name, config | sections)
 
 

@@ -19,6 +19,7 @@ import pytest
 import zenoh
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide, attachment_of, is_matched, until_subscribed, zenoh_key
@@ -153,26 +154,17 @@ async def scene(directory: Path, through_router: bool = False, **changes: Any) -
     at, display = free_endpoint(), free_endpoint()
     mode = "client" if through_router else "peer"
     with Mosquitto() as broker, _vehicle_session(at, through_router) as session:
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "veh": {
-                    "transport": "zenoh",
-                    "authorities": ["veh"],
-                    "options": {"mode": mode, "connect": [at] if through_router else [at, display]},
+        config = (
+            config_of(
+                {
+                    "veh": endpoint_of("zenoh", "veh", mode=mode, connect=[at] if through_router else [at, display]),
+                    "cloud": endpoint_of("mqtt5", "cloud", broker=broker.url, topics="in-vehicle"),
                 },
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": ["cloud"],
-                    "options": {"broker": broker.url, "topics": "in-vehicle"},
-                },
-            },
-            "routes": [
-                {"from": "veh", "to": "cloud", "publish": ["//veh/FFFFFFFF/FF/FFFF"]},
-                {"from": "cloud", "to": "veh"},
-            ],
-            "shutdown": {"drain_s": 8},
-        } | changes
+                [{"from": "veh", "to": "cloud", "publish": ["//veh/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "veh"}],
+                shutdown={"drain_s": 8},
+            )
+            | changes
+        )
         display_at = {"connect": [at], "settings": {"mode": mode}} if through_router else {"listen": [display]}
         async with (
             MqttSide(broker.port, "in-vehicle", ["veh/#", "gw/#"]) as cloud,

@@ -14,6 +14,7 @@ from streamer.daemon import Daemon
 from streamer.transports.base import LinkState
 from tests.await_points import AwaitPoints, Point
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.mqtt_sessions import is_kept
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -43,17 +44,13 @@ class Setup:
     def write(self, broker: str, client_id: str) -> None:
         options: dict[str, Any] = {"topics": "in-vehicle", "reconnect": {"initial_ms": 10}}
         cloud, vehicle = {"broker": broker, "client_id": client_id} | options, {"broker": self._vehicle.url} | options
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "cloud": {"transport": "mqtt5", "authorities": ["cloud"], "options": cloud},
-                "veh": {"transport": "mqtt5", "authorities": ["veh"], "options": vehicle},
-            },
-            "routes": [{"from": "cloud", "to": "veh"}],
-            "journal": {"path": str(self._folder / "journal.db")},
-            "metrics": {"listen": f"{HOST}:0"},
-            "shutdown": {"drain_s": self._drain_s},
-        }
+        config = config_of(
+            {"cloud": endpoint_of("mqtt5", "cloud", **cloud), "veh": endpoint_of("mqtt5", "veh", **vehicle)},
+            [{"from": "cloud", "to": "veh"}],
+            journal={"path": str(self._folder / "journal.db")},
+            metrics={"listen": f"{HOST}:0"},
+            shutdown={"drain_s": self._drain_s},
+        )
         self.file.write_text(yaml.safe_dump(config))
 
     @asynccontextmanager

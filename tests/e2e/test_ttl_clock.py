@@ -9,6 +9,7 @@ import pytest
 from streamer.transports.base import LinkState
 from streamer.uprotocol.uuid import new_id
 from tests.brokers import Mosquitto
+from tests.configurations import endpoint_of
 from tests.independent.message import Plain, id_text
 from tests.independent.mqtt import mqtt_properties, mqtt_topic
 from tests.ports import HOST
@@ -22,12 +23,7 @@ SPEED = ("veh1", 0xA8000, 2, 0x8A50)
 async def test_what_a_device_sends_that_booted_in_1970_arrives_with_its_id(tmp_path: Path) -> None:
     with Mosquitto() as vehicle, Mosquitto() as cloud:
         endpoints = {
-            "vehicle": {
-                "transport": "mqtt5",
-                "authorities": ["veh1"],
-                "ttl_clock": "arrival",
-                "options": {"broker": vehicle.url, "topics": "in-vehicle"},
-            },
+            "vehicle": endpoint_of("mqtt5", "veh1", broker=vehicle.url, topics="in-vehicle") | {"ttl_clock": "arrival"},
             "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": cloud.url}},
         }
         routes = [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/A8000/2/8A50"], "publish_to": ["backend"]}]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.fault.mqtt_tap import MqttTap
 from tests.fault.proxy import Direction, Proxy
 from tests.independent.message import Plain
@@ -81,14 +82,7 @@ def notifications(count: int) -> list[Plain]:
 
 def configuration(near: Mosquitto, urls: list[str], options: dict[str, Any]) -> dict[str, Any]:
     far = {"broker": urls, **options}
-    return {
-        "authority": "gw",
-        "endpoints": {
-            "near": {"transport": "mqtt5", "authorities": ["alpha"], "options": {"broker": near.url}},
-            "far": {"transport": "mqtt5", "authorities": ["beta"], "options": far},
-        },
-        "routes": [{"from": "near", "to": "far"}, {"from": "far", "to": "near"}],
-    }
+    return config_of({"near": endpoint_of("mqtt5", "alpha", broker=near.url), "far": endpoint_of("mqtt5", "beta", **far)})
 
 
 @pytest.mark.parametrize(

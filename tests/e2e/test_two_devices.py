@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide, zenoh_key
@@ -83,24 +84,19 @@ def configuration(device: str, own: dict[str, Any], link: Mosquitto, directory: 
     """The service of the other device may subscribe to everything here, and reset what it has subscribed."""
     (directory / device).mkdir()
     peer = f"gw{3 - int(device[-1])}"
-    return {
-        "authority": f"gw{device[-1]}",
-        "endpoints": {
+    return config_of(
+        {
             "vehicle": own | {"authorities": [device]},
-            "link": {
-                "transport": "mqtt5",
-                "authorities": ["*"],
-                "options": {"broker": link.url, "topics": "off-vehicle", "client_id": f"gw-{device}"},
-            },
+            "link": endpoint_of("mqtt5", "*", broker=link.url, topics="off-vehicle", client_id=f"gw-{device}"),
         },
-        "routes": [{"from": "vehicle", "to": "link"}, {"from": "link", "to": "vehicle"}],
-        "journal": {"path": str(directory / device / "journal.db")},
-        "usubscription": {
+        authority=f"gw{device[-1]}",
+        journal={"path": str(directory / device / "journal.db")},
+        usubscription={
             "local": [device],
             "subscribe": [{"from": f"//{peer}/0/3/0", "topics": [f"//{device}/FFFFFFFF/FF/FFFF"]}],
             "reset": [f"//{peer}/0/3/0"],
         },
-    }
+    )
 
 
 @pytest.fixture

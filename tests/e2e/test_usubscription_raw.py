@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4
+from tests.configurations import config_of, endpoint_of
 from tests.e2e.topology import BROKER_CLASSES
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
@@ -96,16 +97,11 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             topics = ["+/dev1"] if structure == "off-vehicle" else ["+/+/+/+/+/dev1/#", "dev1/0/0/4/8000"]
             side = await stack.enter_async_context(MqttSide(broker.port, structure, topics))
             endpoint = {"transport": "mqtt5", "options": {"broker": broker.url, "topics": structure}}
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "device": endpoint | {"authorities": ["dev1"]},
-                "elsewhere": {"transport": "memory", "authorities": ["*"]},
-            },
-            "routes": [{"from": "device", "to": "elsewhere"}, {"from": "elsewhere", "to": "device"}],
-            "journal": {"path": str(tmp_path / "journal.db")},
-            "usubscription": {"local": ["dev1"]},
-        }
+        config = config_of(
+            {"device": endpoint | {"authorities": ["dev1"]}, "elsewhere": endpoint_of("memory", "*")},
+            journal={"path": str(tmp_path / "journal.db")},
+            usubscription={"local": ["dev1"]},
+        )
         daemon = await stack.enter_async_context(StreamerProcess(tmp_path, config))
         yield UsubscriptionSetup(side, daemon, service, wrapped)
 

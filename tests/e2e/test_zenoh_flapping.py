@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import any_broker
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -42,23 +43,14 @@ class Flapping:
 async def test_a_node_that_flaps_holds_up_no_flow_with_a_receiver(tmp_path: Path, stays_s: float, away_s: float) -> None:
     endpoint = free_endpoint()
     with any_broker() as broker:
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "vehicle": {
-                    "transport": "zenoh",
-                    "authorities": ["veh1"],
-                    "options": {"mode": "peer", "listen": [endpoint]},
-                },
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": ["*"],
-                    "options": {"broker": broker.url, "topics": "off-vehicle", "client_id": "gw"},
-                },
+        config = config_of(
+            {
+                "vehicle": endpoint_of("zenoh", "veh1", mode="peer", listen=[endpoint]),
+                "cloud": endpoint_of("mqtt5", "*", broker=broker.url, topics="off-vehicle", client_id="gw"),
             },
-            "routes": [{"from": "cloud", "to": "vehicle"}],
-            "journal": {"path": str(tmp_path / "journal.db")},
-        }
+            [{"from": "cloud", "to": "vehicle"}],
+            journal={"path": str(tmp_path / "journal.db")},
+        )
         daemon = StreamerProcess(tmp_path, config)
         async with ZenohSide(connect=[endpoint]) as vehicle, MqttSide(broker.port, "off-vehicle", []) as cloud, daemon:
             flapping = Flapping(endpoint, stays_s, away_s)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import any_broker
+from tests.configurations import config_of, endpoint_of
 from tests.independent.message import Plain
 from tests.independent.mqtt import MqttSide
 from tests.independent.zenoh import ZenohSide
@@ -23,20 +24,15 @@ async def test_what_is_for_nobody_at_one_endpoint_is_not_received_by_the_other(
 ) -> None:
     place = free_endpoint()
     with any_broker() as broker:
-        config = {
-            "authority": "gw",
-            "endpoints": {
-                "one": {"transport": "zenoh", "authorities": ["veh1"], "options": {"listen": [place]}},
-                "two": {"transport": "zenoh", "authorities": ["veh2"], "options": {"connect": [place]}},
-                "cloud": {
-                    "transport": "mqtt5",
-                    "authorities": ["*"],
-                    "options": {"broker": broker.url, "topics": "off-vehicle", "client_id": "gw"},
-                },
+        config = config_of(
+            {
+                "one": endpoint_of("zenoh", "veh1", listen=[place]),
+                "two": endpoint_of("zenoh", "veh2", connect=[place]),
+                "cloud": endpoint_of("mqtt5", "*", broker=broker.url, topics="off-vehicle", client_id="gw"),
             },
-            "routes": [{"from": "cloud", "to": "one"}, {"from": "two", "to": "one"}],
-            "journal": {"path": str(tmp_path / "journal.db")},
-        }
+            [{"from": "cloud", "to": "one"}, {"from": "two", "to": "one"}],
+            journal={"path": str(tmp_path / "journal.db")},
+        )
         daemon = StreamerProcess(tmp_path, config)
         daemon.start()
         try:

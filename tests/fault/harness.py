@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.brokers import BrokerProcess, Mosquitto
+from tests.configurations import endpoint_of
 from tests.fault.ledger import Allowance, Breach, Ledger, Verdict
 from tests.fault.load import GATEWAY, NOTIFICATION, Book, Flow, flows
 from tests.fault.mqtt_node import MqttNode
@@ -138,11 +139,7 @@ class FaultHarness:
         if self.setup.has_receiver:
             await asyncio.to_thread(self.receiver.start)
         connect = [f"tcp/127.0.0.1:{proxy.port}" for name, proxy in self.proxies.items() if name not in self.brokers]
-        return {
-            "transport": "zenoh",
-            "authorities": ["veh"],
-            "options": {"mode": "peer", "connect": connect} | self.setup.veh_options,
-        }
+        return endpoint_of("zenoh", "veh", **{"mode": "peer", "connect": connect} | self.setup.veh_options)
 
     @property
     def ways(self) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.transports.base import LinkState
 from tests.brokers import Mosquitto
+from tests.configurations import config_of, endpoint_of
 from tests.fault.clock_steps import HOUR_MS, LONG_MS, STEPS
 from tests.fault.stepped_daemon import SteppedClock, running
 from tests.independent.mqtt import MqttSide
@@ -20,17 +21,13 @@ from tests.zenoh_peers import free_endpoint
 
 def configured(directory: Path, far: dict[str, Any]) -> Config:
     path = directory / "streamer.yaml"
-    config = {
-        "authority": "gateway.veh1",
-        "endpoints": {
-            "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": str(directory)}},
-            "far": {"authorities": ["far"], **far},
-        },
-        "routes": [{"from": "vehicle", "to": "far"}, {"from": "far", "to": "vehicle"}],
-        "journal": {"path": str(directory / "journal.db")},
-        "metrics": None,
-        "shutdown": {"drain_s": 1},
-    }
+    config = config_of(
+        {"vehicle": endpoint_of("memory", "veh1", bus=str(directory)), "far": {"authorities": ["far"], **far}},
+        authority="gateway.veh1",
+        journal={"path": str(directory / "journal.db")},
+        metrics=None,
+        shutdown={"drain_s": 1},
+    )
     path.write_text(yaml.safe_dump(config))
     return load(path)
 

@@ -19,6 +19,7 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.configurations import config_of, endpoint_of
 from tests.constants import with_constants
 from tests.flow.ledger import Counted, Ledger, Witness
 from tests.flow.witnesses import WITNESSES
@@ -40,18 +41,12 @@ _Witness = TypeVar("_Witness", bound=Witness)
 
 def configuration(**changes: Any) -> Config:
     """Two memory endpoints, `vehicle` (veh1) and `cloud` (everyone else), routes both ways."""
-    raw: dict[str, object] = {
-        "authority": GATEWAY,
-        "endpoints": {
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-        },
-        "routes": [
-            {"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]},
-            {"from": "cloud", "to": "vehicle"},
-        ],
-        "queue_policy": {},
-    }
+    raw: dict[str, object] = config_of(
+        {"vehicle": endpoint_of("memory", "veh1"), "cloud": endpoint_of("memory", "*")},
+        [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}, {"from": "cloud", "to": "vehicle"}],
+        authority=GATEWAY,
+        queue_policy={},
+    )
     return FILE.model_validate(raw | changes)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.configurations import config_of, endpoint_of
 from tests.ports import HOST
 from tests.process import ROOT, StreamerProcess
 from tests.zenoh_peers import free_endpoint, raw_peer
@@ -184,11 +185,10 @@ async def test_a_signal_in_the_last_moments_of_the_daemon_does_not_change_its_en
     tmp_path: Path, number: str, moment: str
 ) -> None:
     bus = {"transport": "memory", "options": {"bus": "one"}}
-    config = {
-        "authority": "gw",
-        "endpoints": {"one": bus | {"authorities": ["a"]}, "two": bus | {"authorities": ["b"], "options": {"bus": "two"}}},
-        "routes": [{"from": "one", "to": "two"}],
-    }
+    config = config_of(
+        {"one": bus | {"authorities": ["a"]}, "two": bus | {"authorities": ["b"], "options": {"bus": "two"}}},
+        [{"from": "one", "to": "two"}],
+    )
     script = _SIGNALLED_LATE.format(number=number, moment=moment)
     async with StreamerProcess(tmp_path, config, program=[sys.executable, "-c", script]) as daemon:
         daemon.signal(signal.SIGTERM)
@@ -238,15 +238,12 @@ def test_what_the_encoding_of_the_output_lacks_is_printed_by_its_number(tmp_path
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full 2>/dev/full", "2> >(head -c 1)"])
 async def test_a_daemon_without_standard_streams_starts_and_ends_as_any_other(closed: str, tmp_path: Path) -> None:
     one, other = free_endpoint(), free_endpoint()
-    config = {
-        "authority": "gateway",
-        "endpoints": {
-            "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"listen": [one]}},
-            "cloud": {"transport": "zenoh", "authorities": ["*"], "options": {"listen": [other]}},
-        },
-        "routes": [{"from": "vehicle", "to": "cloud"}],
-        "journal": {"path": str(tmp_path / "journal.db")},
-    }
+    config = config_of(
+        {"vehicle": endpoint_of("zenoh", "veh1", listen=[one]), "cloud": endpoint_of("zenoh", "*", listen=[other])},
+        [{"from": "vehicle", "to": "cloud"}],
+        authority="gateway",
+        journal={"path": str(tmp_path / "journal.db")},
+    )
     program = ["bash", "-c", f'exec {sys.executable} -m streamer "$@" {closed}', "streamer"]
     daemon = StreamerProcess(tmp_path, config, program=program)
     with raw_peer(connect=[one, other]):

@@ -8,20 +8,17 @@ import pytest
 from streamer.config.models import Config
 from streamer.config.types import MIB
 from streamer.tools.cost import disk_bytes, memory_bytes, memory_hint, sum_line
+from tests.configurations import config_of, endpoint_of
 from tests.unit.deployed import unit
 
 
 def config(**sections: Any) -> Config:
     """A bridge between Zenoh and MQTT with a journal."""
-    raw: dict[str, Any] = {
-        "authority": "gateway",
-        "endpoints": {
-            "vehicle": {"transport": "zenoh", "authorities": ["veh1"]},
-            "cloud": {"transport": "mqtt5", "authorities": ["*"], "options": {"broker": "mqtt://127.0.0.1"}},
-        },
-        "routes": [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}],
-        "journal": {"path": "/var/lib/streamer/journal.db"},
-    }
+    raw: dict[str, Any] = config_of(
+        {"vehicle": endpoint_of("zenoh", "veh1"), "cloud": endpoint_of("mqtt5", "*", broker="mqtt://127.0.0.1")},
+        authority="gateway",
+        journal={"path": "/var/lib/streamer/journal.db"},
+    )
     return Config.model_validate(raw | sections)
 
 

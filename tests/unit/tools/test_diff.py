@@ -15,41 +15,35 @@ from streamer.features.judge import command_flows as flows_module
 from streamer.features.judge.command_diff import FAIL_ON
 from streamer.uprotocol.message import UPriority
 from streamer.uprotocol.uri import UUri
+from tests.configurations import config_of, endpoint_of
 from tests.unit.tools.commands import status_of
 
 SPEED = "//veh1/A8000/2/8A50"
 
-OLD: dict[str, Any] = {
-    "authority": "gateway.veh1",
-    "endpoints": {
-        "vehicle": {"transport": "zenoh", "authorities": ["veh1"], "options": {"listen": ["tcp/127.0.0.1:7447"]}},
-        "cloud": {
-            "transport": "mqtt5",
-            "authorities": ["*"],
-            "options": {
-                "broker": "mqtts://a.example:8883",
-                "username": "u",
-                "password_file": "/etc/one",
-                "identity_property": "sender",
-            },
-        },
-        "phone": {"transport": "memory", "authorities": ["phone1"]},
+OLD: dict[str, Any] = config_of(
+    {
+        "vehicle": endpoint_of("zenoh", "veh1", listen=["tcp/127.0.0.1:7447"]),
+        "cloud": endpoint_of(
+            "mqtt5", "*", broker="mqtts://a.example:8883", username="u", password_file="/etc/one", identity_property="sender"
+        ),
+        "phone": endpoint_of("memory", "phone1"),
     },
-    "routes": [
+    [
         {"from": "vehicle", "to": "cloud", "publish": ["//veh1/A8000/2/FFFF", "//veh1/B/1/8000"], "publish_to": ["fleet"]},
         {"from": "cloud", "to": "vehicle"},
         {"from": "vehicle", "to": "phone"},
     ],
-    "permissions": {
+    authority="gateway.veh1",
+    permissions={
         "endpoints": {
             "vehicle": {"rules": [{"deny": {"types": ["request"]}}, {"allow": {"max_priority": "CS4"}}]},
             "cloud": {"identities": {"backend-7f": ["fleet"]}, "rules": [{"allow": {"to": "//veh1/FFFFFFFF/FF/FFFF"}}]},
             "phone": {"rules": [{"allow": {}}]},
         }
     },
-    "journal": {"path": "/var/lib/streamer/journal.db"},
-    "metrics": {"listen": "127.0.0.1:9464"},
-}
+    journal={"path": "/var/lib/streamer/journal.db"},
+    metrics={"listen": "127.0.0.1:9464"},
+)
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -602,17 +596,14 @@ def fleet(devices: int) -> dict[str, Any]:
     """Many devices behind an endpoint, each with patterns of its own: more flows than are made up."""
     names = [f"veh{number:03}" for number in range(devices)]
     numbers = [f"{entity:X}/1/{method:X}" for entity in (0xA, 0xB, 0xC) for method in (1, 2, 0x8000)]
-    return {
-        "authority": "gateway",
-        "endpoints": {
-            "devices": {"transport": "memory", "authorities": names},
-            "cloud": {"transport": "memory", "authorities": ["*"]},
-        },
-        "routes": [
+    return config_of(
+        {"devices": endpoint_of("memory", *names), "cloud": endpoint_of("memory", "*")},
+        [
             {"from": "devices", "to": "cloud", "publish": [f"//{name}/{each}" for name in names for each in numbers[2::3]]},
             {"from": "cloud", "to": "devices"},
         ],
-        "permissions": {
+        authority="gateway",
+        permissions={
             "endpoints": {
                 "devices": {"rules": [{"allow": {}}]},
                 "cloud": {
@@ -625,8 +616,8 @@ def fleet(devices: int) -> dict[str, Any]:
                 },
             }
         },
-        "metrics": None,
-    }
+        metrics=None,
+    )
 
 
 def deny_the_last(raw: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from streamer.config.models import Config
 from streamer.features.host.access import Access, Caller, SubscribeRule
 from streamer.uprotocol.uri import UUri
+from tests.configurations import config_of, endpoint_of
 from tests.unit.features.host.patterns import entities_at
 
 INSIDE, ALSO_INSIDE, OPEN = (UUri("veh1", 0xA, 1, resource) for resource in (0x8001, 0x8002, 0x9000))
@@ -15,17 +16,13 @@ VEHICLE, BACKEND, EVIL = (UUri(authority, 0xC, 1, 0) for authority in ("veh1", "
 
 def access(**changes: Any) -> Access:
     """A vehicle and a broker, by which anybody can be reached, and where the backend is named."""
-    raw: dict[str, Any] = {
-        "authority": "gw",
-        "endpoints": {
-            "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-            "broker": {"transport": "memory", "authorities": ["backend", "*"], "options": {"sink_authority": True}},
-        },
-        "routes": [
+    raw: dict[str, Any] = config_of(
+        {"vehicle": endpoint_of("memory", "veh1"), "broker": endpoint_of("memory", "backend", "*", sink_authority=True)},
+        [
             {"from": "vehicle", "to": "broker", "publish": ["//veh1/A/1/9000"]},
             {"from": "broker", "to": "vehicle", "publish": ["//backend/C/1/FFFF"]},
         ],
-    }
+    )
     config = Config.model_validate(raw | changes)
     return Access.from_config(config)
 

@@ -22,19 +22,13 @@ from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
+from tests.configurations import config_of, endpoint_of
 from tests.hosted import HostOn, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.waiting import until
 
-RAW = {
-    "authority": "gw",
-    "endpoints": {
-        "inside": {"transport": "memory", "authorities": ["dev1", "*"]},
-        "link": {"transport": "memory", "authorities": ["far"], "global": True},
-    },
-    "routes": [],
-}
+RAW = config_of({"inside": endpoint_of("memory", "dev1", "*"), "link": endpoint_of("memory", "far") | {"global": True}}, [])
 RULE = PauseRule.parse("//dev1/B/1/8001")
 BY = Caller("http", "127.0.0.1")
 

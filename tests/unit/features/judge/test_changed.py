@@ -13,6 +13,7 @@ from streamer.config.models import Config
 from streamer.config.shown import fingerprint
 from streamer.features.every import FILE
 from streamer.features.judge.changed import Setting, changed_settings, renamed_endpoints
+from tests.configurations import config_of, endpoint_of
 from tests.pages import ROOT
 
 EXAMPLE = ROOT / "config/streamer.yaml"
@@ -98,14 +99,10 @@ def test_a_configuration_differs_in_nothing_from_itself() -> None:
         assert changed_settings(load(path, {}, kind=FILE), load(path, {}, kind=FILE)) == []
 
 
-BASE: dict[str, Any] = {
-    "authority": "gw",
-    "endpoints": {
-        "a": {"transport": "memory", "authorities": ["one"]},
-        "b": {"transport": "memory", "authorities": ["two"], "options": {"bus": "b"}},
-    },
-    "routes": [{"from": "a", "to": "b", "publish": ["//one/A/1/FFFF"]}, {"from": "b", "to": "a"}],
-}
+BASE: dict[str, Any] = config_of(
+    {"a": endpoint_of("memory", "one"), "b": endpoint_of("memory", "two", bus="b")},
+    [{"from": "a", "to": "b", "publish": ["//one/A/1/FFFF"]}, {"from": "b", "to": "a"}],
+)
 
 
 def settings(**changes: Any) -> list[Setting]:
@@ -140,7 +137,7 @@ def test_the_order_of_brokers_means_something() -> None:
 def test_two_endpoints_that_are_alike_are_renamed_one_by_one() -> None:
     def config(*names: str) -> Config:
         endpoints = {name: {"transport": "memory", "authorities": ["*"]} for name in names}
-        return FILE.model_validate({"authority": "gw", "endpoints": endpoints, "routes": []})
+        return FILE.model_validate(config_of(endpoints, []))
 
     assert renamed_endpoints(config("a", "b"), config("c", "d")) == {"a": "c", "b": "d"}
     assert renamed_endpoints(config("a", "b"), config("b", "c")) == {"a": "c"}

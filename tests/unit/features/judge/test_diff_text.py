@@ -11,6 +11,7 @@ from streamer.routing.interest import Interest
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import RoutingTable
 from streamer.uprotocol.uri import UUri
+from tests.configurations import config_of, endpoint_of
 
 
 @pytest.mark.parametrize(
@@ -34,14 +35,10 @@ def test_a_weight_has_the_digits_that_count(messages: float, text: str) -> None:
 
 def side(publish: list[str]) -> Side:
     config = Config.model_validate(
-        {
-            "authority": "gw",
-            "endpoints": {
-                "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-                "cloud": {"transport": "memory", "authorities": ["*"]},
-            },
-            "routes": [{"from": "vehicle", "to": "cloud", "publish": publish}],
-        }
+        config_of(
+            {"vehicle": endpoint_of("memory", "veh1"), "cloud": endpoint_of("memory", "*")},
+            [{"from": "vehicle", "to": "cloud", "publish": publish}],
+        )
     )
     return Side(config, Known(RoutingTable.from_config(config, config.addressed), Interest(), PauseRules()))
 

@@ -9,15 +9,12 @@ from streamer.features.judge import representative
 from streamer.features.judge.representative import representatives
 from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.uri import UUri
+from tests.configurations import config_of, endpoint_of
 
-BASE: dict[str, Any] = {
-    "authority": "gw",
-    "endpoints": {
-        "vehicle": {"transport": "memory", "authorities": ["veh1"]},
-        "cloud": {"transport": "memory", "authorities": ["*"]},
-    },
-    "routes": [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/A/1/FFFF", "//veh1/FFFFFFFF/FF/8000"]}],
-}
+BASE: dict[str, Any] = config_of(
+    {"vehicle": endpoint_of("memory", "veh1"), "cloud": endpoint_of("memory", "*")},
+    [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/A/1/FFFF", "//veh1/FFFFFFFF/FF/8000"]}],
+)
 
 
 def config(**changes: Any) -> Config:

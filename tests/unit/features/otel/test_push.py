@@ -18,6 +18,7 @@ from streamer.features.otel.push import _LONGEST_PAUSE_S, Collect, Push
 from streamer.features.otel.session import CollectorAnswer
 from streamer.features.otel.spans import Spans
 from streamer.main import main
+from tests.configurations import config_of
 from tests.constants import with_constants
 from tests.flow.harness import RouterHarness
 from tests.ports import free_port
@@ -142,14 +143,7 @@ def test_a_daemon_without_a_part_does_not_start_and_says_which(
     file = tmp_path / "streamer.yaml"
     endpoints = {"only": {"transport": "memory", "authorities": ["*"], "options": {"bus": str(tmp_path)}}}
     metrics = {"listen": f"127.0.0.1:{free_port()}"}
-    raw: dict[str, Any] = {
-        "authority": "gw",
-        "endpoints": endpoints,
-        "routes": [],
-        "journal": None,
-        "metrics": metrics,
-        "otel": OTEL,
-    }
+    raw: dict[str, Any] = config_of(endpoints, [], journal=None, metrics=metrics, otel=OTEL)
     file.write_text(yaml.safe_dump(raw))
     assert main(["run", "--config", str(file)]) == 78
     told = capsys.readouterr().err

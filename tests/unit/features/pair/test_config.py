@@ -14,6 +14,7 @@ from streamer.features.pair import mirror, shadows
 from streamer.features.pair.config import PairConfig, pair_fingerprint
 from streamer.features.pair.link import MOST_WAITING_BYTES
 from streamer.transports.certificates import CertificateFile, CertificateRole
+from tests.configurations import config_of
 
 PATTERNS = {"publish": ["//*/FFFFFFFF/FF/FFFF"]}
 
@@ -23,13 +24,7 @@ def config(pair: dict[str, Any] | None, **sections: Any) -> Config:
         "vehicle": {"transport": "zenoh", "authorities": ["veh1"]},
         "cloud": {"transport": "memory", "authorities": ["cloud"]},
     }
-    file: dict[str, Any] = {
-        "authority": "gw",
-        "endpoints": endpoints,
-        "routes": [],
-        "journal": {"path": "/j.db"},
-        "metrics": None,
-    }
+    file: dict[str, Any] = config_of(endpoints, [], journal={"path": "/j.db"}, metrics=None)
     return FILE.model_validate({**file, "pair": pair, **sections})
 
 
