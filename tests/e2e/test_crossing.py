@@ -1,13 +1,16 @@
-"""Every kind of message crosses in both directions between every pair of networks, with every attribute and byte."""
+"""Messages of every kind and size cross in both directions between every pair of networks, once, with every byte."""
 
+import hashlib
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.e2e.bulk import COUNT, batch
 from tests.e2e.crossings import cross_each_type, messages
 from tests.e2e.topology import Topology, TopologyThread
+from tests.independent.message import inversions
 
 PAIRS = [
     ("mosquitto/off-vehicle", "zenoh"),
@@ -17,6 +20,12 @@ PAIRS = [
     ("mosquitto/off-vehicle", "rumqttd/in-vehicle"),
     ("mosquitto/in-vehicle", "rumqttd/off-vehicle"),
     ("zenoh", "zenoh"),
+]
+WAYS = [
+    pytest.param("mqtt/off-vehicle", "zenoh", id="mqtt-to-zenoh"),
+    pytest.param("zenoh", "mqtt/in-vehicle", id="zenoh-to-mqtt"),
+    pytest.param("mqtt/in-vehicle", "rumqttd/off-vehicle", id="mqtt-to-mqtt"),
+    pytest.param("zenoh", "zenoh", id="zenoh-to-zenoh"),
 ]
 
 
@@ -45,3 +54,20 @@ def test_every_attribute_and_byte_arrives(topology_thread: TopologyThread, direc
 @pytest.mark.parametrize("direction", [0, 1], ids=["forth", "back"])
 def test_messages_of_each_type_arrive_once_and_in_order(topology_thread: TopologyThread, direction: int) -> None:
     cross_each_type(topology_thread, direction)
+
+
+@pytest.mark.parametrize(("first", "second"), WAYS)
+async def test_all_arrive_once_in_order_with_equal_bytes(first: str, second: str) -> None:
+    async with Topology(first, second) as topology:
+        messages = batch()
+        assert max(len(m.payload) for m in messages) == 1 << 20
+        arrived = await topology.exchange(0, messages, within_s=120)
+        far = topology.networks[1]
+        assert len(arrived) == len(messages)
+        assert {m.id: hashlib.sha256(m.payload).digest() for m in arrived} == {
+            m.id: hashlib.sha256(m.payload).digest() for m in messages
+        }
+        assert inversions(arrived, [far.as_arriving(m) for m in messages]) == 0
+        topology.daemon.check_books()
+        await topology.daemon.until_total(COUNT, "ustreamer_outcomes_total", route="first-second", outcome="delivered")
+        assert topology.daemon.total("ustreamer_outcomes_total") == COUNT

@@ -1,4 +1,4 @@
-"""What the README and docs/first-message.md tell a newcomer to type does what they say."""
+"""What a newcomer types does what the README and docs/first-message.md say, and what ``streamer init`` writes starts."""
 
 import asyncio
 import re
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from streamer.main import main
+from streamer.tools.init_file import LISTEN, ROLES
 from tests.brokers import any_broker
 from tests.e2e.gateway import Gateway, RunningCommand, arrives_in_the_car, gateway, of_page, run_to_its_end
 from tests.pages import README, block
@@ -95,3 +97,25 @@ async def test_a_newcomer_sends_listens_and_calls_from_the_readme_alone(tmp_path
         assert "delivered in " in printed
         assert "  fine  (" in printed
         assert "3 sent, 3 answered, 0 % lost" in printed
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_daemon_starts_with_the_file_of_every_role(role: str, tmp_path: Path) -> None:
+    streamer = StreamerProcess(tmp_path, {})
+    nobody = f"mqtt://127.0.0.1:{free_port()}"
+    zenoh = f"{LISTEN}tcp/127.0.0.1:{free_port()}"
+    words = ["--device", f"dev-a={nobody if role == 'cloud-gateway' else zenoh}"]
+    if ROLES[role].cloud:
+        words += ["--cloud", f"backend=mqtt://127.0.0.1:{free_port()}"]
+    else:
+        words += ["--device", f"dev-b=tcp/127.0.0.1:{free_port()}" if role == "ubus" else f"dev-b={nobody}"]
+    words += ["--journal", str(tmp_path / "journal.db"), "--metrics", f"127.0.0.1:{streamer.admin}"]
+    assert main(["init", "--role", role, *words, "--output", str(streamer.path), "--force"]) == 0
+    streamer.start()
+    try:
+        await until(lambda: streamer.get("/healthz")[0] == 200, what="an answer of the daemon")
+        await until((tmp_path / "journal.db").exists, what="the journal, which a thread opens")
+    finally:
+        await streamer.__aexit__()
+    assert streamer.process is not None
+    assert streamer.process.returncode == 0, streamer.log

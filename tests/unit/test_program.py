@@ -49,7 +49,7 @@ entry.program()
 @pytest.mark.parametrize("status", [0, 78])
 def test_threads_of_libraries_do_not_hold_up_the_end(status: int) -> None:
     line = [sys.executable, "-c", _STANDS_IN.format(status=status)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (status, "printed\n", "told\n")
 
 
@@ -85,7 +85,7 @@ def _obeys_ctrl_c() -> None:
 @pytest.mark.parametrize(("in_import", "printed"), [(True, ""), (False, "printed\n")])
 def test_ctrl_c_ends_a_command_by_the_signal_and_without_a_traceback(in_import: bool, printed: str) -> None:
     line = [sys.executable, "-c", _IS_INTERRUPTED.format(in_import=in_import)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False, preexec_fn=_obeys_ctrl_c)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, preexec_fn=_obeys_ctrl_c)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, printed, "")
 
 
@@ -101,21 +101,21 @@ def test_ctrl_c_ends_a_probe_that_waits_for_an_answer(tmp_path: Path) -> None:
             connection, _ = silent.accept()
             with connection:
                 probe.send_signal(signal.SIGINT)
-                _, told = probe.communicate(timeout=20)
+                _, told = probe.communicate(timeout=60)
     assert (probe.returncode, "Traceback" in told) == (-signal.SIGINT, False)
 
 
 def test_nobody_who_reads_is_no_error() -> None:
     line = f"{sys.executable} -m streamer schema | head -c 1"
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, timeout=20, check=False
+        ["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.stderr) == ("{", "")
 
 
 def test_wrong_usage_has_status_2() -> None:
     line = [sys.executable, "-m", "streamer", "check"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "--config" in done.stderr) == (2, True)
 
 
@@ -198,7 +198,7 @@ async def test_a_signal_in_the_last_moments_of_the_daemon_does_not_change_its_en
 
 def shell(line: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        ["bash", "-c", line], cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=20, check=False
+        ["bash", "-c", line], cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False
     )
 
 

@@ -1,6 +1,7 @@
-"""The registry of listeners and the pull buffer, without any wire."""
+"""The registry of listeners: for which filters, in which order and at which cost; and the pull buffer, without any wire."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from streamer.transports.base import ListenerOptions, Received, TransportEvents, UListener
 from streamer.transports.errors import Unwanted
-from streamer.transports.listeners import Filter, ListenerRegistry, PullBuffer, describe, filter_matches
+from streamer.transports.listeners import (
+    Filter,
+    FilterIndex,
+    ListenerRegistry,
+    PullBuffer,
+    check_filter,
+    describe,
+    filter_matches,
+)
 from streamer.transports.memory import MemoryReceived
 from streamer.uprotocol.flows import Flows
 from streamer.uprotocol.message import (
@@ -26,6 +35,7 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.listeners import RecordingListener
 from tests.transport_events import EventLog
+from tests.unit.transports.counting_uri import CountingUri, counting
 
 NOW_MS = 1_700_000_000_000
 TOPIC = UUri("veh1", 0xA, 1, 0x8000)
@@ -34,6 +44,25 @@ APP = UUri("cloud", 0xC, 1, 0)
 METHOD = UUri("veh1", 0xB, 1, 7)
 ANY_TOPIC = everything_at("veh1")
 ANYONE = everything_at("*")
+FEW_OTHERS: list[Filter] = [(counting(ANY_TOPIC), None), (counting(ANYONE), APP), (counting(TOPIC), APP)]
+TRACED = [publish(NOW_MS, TOPIC, b"", Options(traceparent=f"00-{n:032x}-{n:016x}-01")) for n in range(1, 11)]
+ANSWERS = [response(NOW_MS, request(NOW_MS, APP, METHOD, 1000)) for _ in range(10)]
+ENTITY, FIRST_METHOD, LAST_METHOD, FIRST_TOPIC, LAST_TOPIC, ANY = 0, 1, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF
+LEGAL_PAIRS = {
+    (FIRST_TOPIC, None),
+    (LAST_TOPIC, None),
+    (ANY, None),
+    (FIRST_TOPIC, ENTITY),
+    (LAST_TOPIC, ENTITY),
+    (ENTITY, FIRST_METHOD),
+    (ENTITY, LAST_METHOD),
+    (FIRST_METHOD, ENTITY),
+    (LAST_METHOD, ENTITY),
+    (ANY, ENTITY),
+    (ANY, ANY),
+}
+RESOURCES = (ENTITY, FIRST_METHOD, LAST_METHOD, FIRST_TOPIC, LAST_TOPIC, ANY)
+ALL_PAIRS = [(source, sink) for source in RESOURCES for sink in (None, *RESOURCES)]
 
 
 class SingleListener(UListener):
@@ -327,3 +356,120 @@ def test_what_is_remembered_per_attributes_is_bounded() -> None:
 def test_filter_is_described_for_people() -> None:
     assert describe(TOPIC, None) == "//veh1/A/1/8000"
     assert describe(TOPIC, APP) == "//veh1/A/1/8000 → //cloud/C/1/0"
+
+
+@pytest.mark.parametrize("messages", [pytest.param(TRACED, id="traced"), pytest.param(ANSWERS, id="responses")])
+@pytest.mark.parametrize("topics", [10, 2000])
+def test_cost_of_a_message_does_not_depend_on_the_number_of_topics(topics: int, messages: list[UMessage]) -> None:
+    registry, listener = new_registry(max_listeners=3000), RecordingListener()
+    for n in range(topics):
+        registry.add(counting(TOPIC._replace(resource=0x8000 + n)), None, listener)
+    for few in FEW_OTHERS:
+        registry.add(*few, listener)
+    before = CountingUri.compared
+    registry.deliver([MemoryReceived(message) for message in messages])
+    assert listener.messages == messages
+    assert CountingUri.compared - before == len(FEW_OTHERS)  # once: they differ only in what each carries for itself
+
+
+def test_adding_or_removing_a_topic_costs_nothing_for_messages_of_others() -> None:
+    registry, listener, late = new_registry(), RecordingListener(), RecordingListener()
+    registry.add(counting(ANY_TOPIC), None, listener)
+    registry.add(counting(TOPIC), None, listener)
+    registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC)), MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    before = CountingUri.compared
+    for change in (registry.add, registry.remove):
+        change(counting(OTHER_TOPIC), None, late)
+        registry.deliver([MemoryReceived(publish(NOW_MS, TOPIC))])
+    assert CountingUri.compared == before
+    registry.deliver([MemoryReceived(publish(NOW_MS, OTHER_TOPIC))])
+    assert CountingUri.compared == before + 1
+
+
+NEAR = [TOPIC, OTHER_TOPIC, UUri("veh2", 0xA, 1, 0x8000)]
+
+
+SOURCES = [
+    *NEAR,
+    ANY_TOPIC,
+    ANYONE,
+    UUri("*", 0xA, 1, 0x8000),
+    UUri("veh1", 0xFFFF_000A, 1, 0x8000),
+    UUri("veh1", 0xA, 1, 0xFFFF),
+]
+
+
+FILTERS: list[Filter] = [*((source, sink) for source in SOURCES for sink in (None, APP)), (ANYONE, ANYONE)]
+
+
+HEARD = [
+    *(made for topic in NEAR for made in (publish(NOW_MS, topic), notification(NOW_MS, topic, APP))),
+    publish(NOW_MS, TOPIC, b"", Options(traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")),
+    UMessage(bytes(16), Attributes(UMessageType.PUBLISH, ANYONE)),  # invalid, and it meets the same filters nevertheless
+    replace(publish(NOW_MS, TOPIC), attributes=Attributes(UMessageType.PUBLISH, TOPIC, everything_at("cloud"))),
+    ASK,
+    response(NOW_MS, ASK),
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "deliver"]), st.integers(0, 2), st.sampled_from(FILTERS)), max_size=60
+    )
+)
+def test_message_reaches_the_same_listeners_in_the_same_order_as_by_trying_every_filter(
+    steps: list[tuple[str, int, Filter]],
+) -> None:
+    registry, listeners = new_registry(), [RecordingListener(), RecordingListener(), RecordingListener()]
+    model: dict[Filter, list[RecordingListener]] = {}  # in the order in which the filters came
+    for step, who, pair in steps:
+        listener, there = listeners[who], model.get(pair, [])
+        if step == "add" and listener not in there:
+            registry.add(*pair, listener)
+            model.setdefault(pair, []).append(listener)
+        elif step == "remove" and listener in there:
+            registry.remove(*pair, listener)
+            there.remove(listener)
+            if not there:
+                del model[pair]
+        elif step == "deliver":
+            for message in HEARD:
+                expected = dict.fromkeys(
+                    listener for of, known in model.items() if filter_matches(*of, message.attributes) for listener in known
+                )
+                assert registry.matching(message.attributes) == tuple(expected)
+        assert registry.filters() == list(model)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(FILTERS)), max_size=40))
+def test_index_finds_what_trying_every_filter_finds_in_the_same_order(steps: list[tuple[bool, Filter]]) -> None:
+    index: FilterIndex[int] = FilterIndex()
+    model: dict[Filter, int] = {}
+    for number, (is_there, pair) in enumerate(steps):
+        assert index.pop(pair) == model.pop(pair, None)
+        if is_there:
+            index.add(pair, number)
+            model[pair] = number
+        assert index.values() == list(model.values())
+        for message in HEARD:
+            found = [value for of, value in model.items() if filter_matches(*of, message.attributes)]
+            assert index.matching(message.attributes) == found
+
+
+@pytest.mark.parametrize(("source", "sink"), ALL_PAIRS)
+def test_filters_are_those_of_the_table_and_no_others(source: int, sink: int | None) -> None:
+    pair = UUri("veh1", 1, 1, source), None if sink is None else UUri("cloud", 1, 1, sink)
+    if (source, sink) in LEGAL_PAIRS:
+        check_filter(*pair)
+    else:
+        with pytest.raises(UStatusError) as caught:
+            check_filter(*pair)
+        assert caught.value.code is UCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("bad", [{"ue_id": 1 << 32}, {"version": 256}, {"resource": 1 << 16}, {"authority": "A"}])
+def test_filter_out_of_range_is_an_invalid_argument(bad: dict[str, Any]) -> None:
+    for pair in ((TOPIC._replace(**bad), None), (TOPIC, UUri("a", 1, 1, 0)._replace(**bad))):
+        with pytest.raises(UStatusError) as caught:
+            check_filter(*pair)
+        assert caught.value.code is UCode.INVALID_ARGUMENT
