@@ -60,6 +60,7 @@ def test_everything_in_the_file_is_renumbered_below_a_number_in_its_order(store:
     assert store.top == (6 if below > 6 else store.top) < below
     (number, _), *_ = letters_in(path)
     assert number == store.top - 2
+    assert number % 2 == 0  # as before
 
 
 def test_marks_that_a_command_is_writing_are_waited_for(store: Store, path: Path) -> None:

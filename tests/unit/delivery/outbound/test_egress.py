@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from streamer.delivery.custody.unconfirmed import MAX_RETURNS
 from streamer.transports.base import UNCONFIRMED, Done, LinkState, Parcel, Presence, SendResult
 from streamer.transports.errors import LinkLostError, MayHaveArrivedError
+from streamer.transports.memory import MemoryOptions
 from tests.unit.delivery.fake_transport import FakeTransport
 from tests.unit.delivery.messages import NOW_MS, message, route_queue
 from tests.unit.delivery.outbound.egress_harness import NEVER, NOT_NOW, PATIENT, EgressHarness, flows, open_windows
@@ -192,6 +193,21 @@ def test_signs_that_go_on_delay_the_last_try_of_a_message_once_only() -> None:
     sign()
     harness.load(message())
     assert sent_unconfirmed(harness) == MAX_RETURNS + 2
+    assert harness.outcomes() == {}
+
+
+def test_messages_stay_unconfirmed_for_as_long_as_the_present_transport_says() -> None:
+    harness = EgressHarness(FakeTransport(confirms_at_once=False), unconfirmed_s=10)
+    harness.transport = FakeTransport(confirms_at_once=False)
+    harness.transport.options = MemoryOptions(unconfirmed_s=20)
+    harness.egress.use_transport(harness.transport, harness.egress.store)
+    harness.load(message())
+    assert sent_unconfirmed(harness) == 1
+    for seconds in (1, 19):  # its batch is closed after a second
+        harness.advance(seconds * 1000)
+        assert harness.outcomes() == {}
+    harness.advance(1_000)
+    assert harness.outcomes() == {"delivered": 1}
 
 
 @pytest.mark.parametrize("messages", [1, 3])
