@@ -200,9 +200,12 @@ class RouterHarness:
                 counted[account.name, account.source, account.target, outcome.value, code.name] += number
         names = {(account.name, account.source, account.target) for account in self.router.accounts()}
         assert {key: number for key, number in (ledger - self.ended).items() if key[:3] in names} == counted
+        for egress in self.router.egresses.values():
+            lanes = [lane for queue in egress.queues for lane in queue.lanes.values()]
+            assert egress.in_flight == sum(lane.in_flight for lane in lanes), egress.name
         delivered: Counter[str] = Counter()
-        for (_, _, egress, result, _), number in ledger.items():
-            delivered[egress] += number if result == "delivered" else 0
+        for (_, _, target, result, _), number in ledger.items():
+            delivered[target] += number if result == "delivered" else 0
         for name, transport in self.transports.items():
             if not transport.unconfirmed_s:  # else a message may leave more often than it is delivered
                 assert delivered[name] == len(transport.sent), name

@@ -1,6 +1,6 @@
 """Each thing is due once, at the time that was set last."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamer.due import Due
@@ -9,6 +9,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 30)))
 
 
 @given(STEPS, st.integers(0, 30))
+@example([(0, 7), (1, 8)], 7)
 def test_a_thing_is_due_at_the_time_that_was_set_last(steps: list[tuple[int, int | None]], now_ms: int) -> None:
     due: Due[int] = Due()
     model: dict[int, int | None] = {}

@@ -91,3 +91,5 @@ def test_a_key_that_was_not_used_for_long_makes_room() -> None:
     assert buckets.of("c", 2.0).take(2.0, 2)  # a is full again
     assert len(buckets) == 2
     assert buckets.of("d", 2.0) is buckets.of("e", 2.0)
+    assert buckets.of("b", 9.0).take(9.0, 2)
+    assert buckets.of("f", 9.0) is not buckets.of("d", 9.0)  # c is full, though b came first

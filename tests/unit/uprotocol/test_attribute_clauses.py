@@ -176,5 +176,7 @@ def test_a_response_has_the_priority_of_its_request(priority: UPriority) -> None
 
 
 def test_a_response_has_the_ttl_of_its_request_and_one_of_others_without_any_is_valid() -> None:
-    assert response(NOW_MS, request(NOW_MS, APP, METHOD, 77)).attributes.ttl == 77
+    asked = request(NOW_MS, APP, METHOD, 77)
+    assert response(NOW_MS, asked).attributes.ttl == 77
+    assert response(NOW_MS, asked.ending(NOW_MS + (1 << 33), NOW_MS)).attributes.ttl == 0xFFFF_FFFF
     assert ttls_of(RESPONSE) == {None, 0, 1, 0xFFFF_FFFF}

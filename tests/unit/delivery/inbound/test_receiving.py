@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamer.delivery.inbound.backlog import Backlog
 from streamer.delivery.inbound.receiving import MANY_WAITING_MESSAGES, PACE_S, SLOW_S
 from streamer.delivery.lanes.lane import Hold
 from streamer.delivery.outbound.in_flight import FEW_WAITING_MESSAGES
@@ -150,6 +151,16 @@ def test_while_classes_differ_a_source_does_not_wait_since_the_higher_one_would_
     harness.pass_time(1.1)
     harness.flood()
     assert harness.source.log == ["pause", "resume", "pause"]
+
+
+def test_a_source_that_waits_for_its_destination_is_not_resumed_when_its_backlog_has_gone() -> None:
+    harness, backlog = FloodHarness(), Backlog()
+    harness.flood()
+    for backlog.bytes in (1 << 24, 0):
+        harness.receiving.backlog_changed(backlog)
+    assert harness.source.log == ["pause", "pause"]
+    harness.confirm(BATCH)
+    assert harness.source.log == ["pause", "pause", "resume"]
 
 
 def test_a_closed_source_is_not_resumed() -> None:

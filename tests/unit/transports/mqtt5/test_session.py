@@ -425,6 +425,17 @@ def test_request_is_answered_once() -> None:
     assert d.session.answered(packet_id) is None
 
 
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_the_next_connection_has_the_packet_ids_of_unanswered_requests(is_given_up: bool) -> None:
+    d = SessionHarness()
+    for _ in range(2):
+        d.session._last_id = 0
+        assert d.session.request(["a/+"]) == 1
+        if is_given_up:
+            d.session.give_up_requests()
+        d.reconnect(session_present=True)
+
+
 def test_topic_filters_are_counted() -> None:
     subscriptions = Subscriptions()
     assert subscriptions.open("a/+")

@@ -334,6 +334,16 @@ def test_only_after_a_second_connection_without_an_answer_it_goes_on_without() -
     assert not d.subscribing.continues_unanswered()  # everything was answered since
 
 
+def test_who_leaves_unsubscribes_again_if_an_answer_does_not_come() -> None:
+    d = Dialogue(["a"])
+    d.connect_and_answer()
+    d.subscribing.leave()
+    d.subscribing.continues_unanswered()
+    assert not unanswered(d)
+    d.answer_all()
+    assert (d.subscribed, d.unsubscribed, d.problems) == (["a"], ["a"], [])
+
+
 def test_an_answer_that_is_late_counts() -> None:
     d = Dialogue(named(1))
     d.connect()
