@@ -231,6 +231,7 @@ PLANTED = {
     "traces": Planted(lambda raw: raw.update(trace={"path": "/var/lib/t"}), {"settings"}, ["trace: path /var/lib/t"]),
     "log": Planted(lambda raw: raw.update(log={"level": "debug"}), {"settings"}, ["log.level: debug instead of info"]),
 }
+NAMES = [pytest.param(name, marks=pytest.mark.needs(name)) if name in ("pair", "traces") else name for name in PLANTED]
 
 
 class Files:
@@ -271,7 +272,7 @@ def flow(kind: str, source: str, sink: str | None = None, ingress: str = "vehicl
     return Flow(TYPES[kind], UUri.parse(source), None if sink is None else UUri.parse(sink), ingress, **more)
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_planted_change_is_named(two: Files, name: str) -> None:
     planted = PLANTED[name]
     two.change(planted.change)
@@ -304,7 +305,7 @@ def test_there_are_at_least_twenty_kinds_of_changes() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_way_back_is_named_too(two: Files, name: str) -> None:
     two.change(PLANTED[name].change)
     two.old, two.new = two.new, two.old
@@ -541,7 +542,7 @@ def without_permissions(raw: dict[str, Any]) -> None:
     raw["permissions"] = None
 
 
-@pytest.mark.parametrize("name", [*sorted(PLANTED.keys() - {"log", "traces"}), "nothing is checked any more"])
+@pytest.mark.parametrize("name", [*NAMES[:-2], "nothing is checked any more"])
 def test_without_a_gate_of_its_own_everything_that_can_lose_or_expose_fails(two: Files, name: str) -> None:
     two.change(without_permissions if name not in PLANTED else PLANTED[name].change)
     only_names = not two.document("--fail-on", "none")["changes"] and name == "endpoint renamed"

@@ -114,7 +114,7 @@ def test_with_the_daemon_down_it_says_so_once_and_has_the_rest(
     assert json.loads(files["contents.json"])["missing"] == said["missing"]
 
 
-@pytest.mark.needs("judge", "pause")
+@pytest.mark.needs("judge", "pair", "pause")
 async def test_of_a_daemon_that_runs_it_has_state_metrics_and_configuration(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a line")
     async with running(tmp_path) as served:
