@@ -22,10 +22,10 @@ from typing import NoReturn, TypeGuard
 import uvloop
 
 from streamer import __version__
-from streamer.config.load import ConfigError, json_schema, load, warnings
+from streamer.config.load import ConfigError, json_schema, warnings
 from streamer.config.models import Config
 from streamer.config.tls import TlsError
-from streamer.features.every import FEATURES, FILE
+from streamer.features.every import FEATURES, FILE, load_in_use
 from streamer.journal.sqlite import FileError
 from streamer.logs.output import flush_audit_log, open_audit_log, set_up
 from streamer.tools.cost import memory_hint
@@ -168,23 +168,15 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     if is_daemon:
         run()
         return parser
-    from streamer.tools import (  # noqa: PLC0415
-        completion,
-        dead_letters,
-        init,
-        listen,
-        ping,
-        send,
-        support_bundle,
-        top,
-    )
+    from streamer.tools import completion, dead_letters, init, listen, ping, send, support_bundle, top  # noqa: PLC0415
     from streamer.tools import config as config_commands  # noqa: PLC0415
 
     init.add_to(commands)
     run()
+    config_commands.add_to(commands)
     for feature in FEATURES:
         feature.add_commands(commands)
-    for each in (config_commands, dead_letters, top, send, listen, ping, support_bundle):
+    for each in (dead_letters, top, send, listen, ping, support_bundle):
         each.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)
     completion.add_to(commands, parser)
@@ -193,7 +185,7 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process
-    config = load(arguments.config, kind=arguments.kind)
+    config = load_in_use(arguments.config, at_start=True)
     try:
         set_up(config.log.level, config.log.format, config.log.repeat_s, open_audit_log(config.log.audit))
     except OSError as exc:

@@ -36,7 +36,6 @@ from streamer.uprotocol.uri import ANY_AUTHORITY
 MOST_PROBLEMS: Final = 50
 """Reported of one file: each of them is a line of a log, and costs a search for the nearest valid name."""
 
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -79,14 +78,9 @@ def load_text(text: str, path: Path, environ: Mapping[str, str] = os.environ, ki
     except ConfigError:
         raise
     except Exception as exc:  # noqa: BLE001  # a bug, here or in a plugin, must not end a daemon. Its text may hold a secret
-        at = _raised_at(exc)
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        at = f"{Path(last.filename).name}:{last.lineno}"
         raise _unusable(path, Position(0, 0), f"cannot be checked: {type(exc).__name__} at {at}; please report it") from None
-
-
-def _raised_at(exc: Exception) -> str:
-    """Return the place in the code where an exception was raised."""
-    last = traceback.extract_tb(exc.__traceback__)[-1]
-    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 def inserted(path: Path, environ: Mapping[str, str] = os.environ) -> dict[Location, list[str]]:
@@ -117,6 +111,7 @@ def _loaded(text: str, path: Path, environ: Mapping[str, str], kind: type[Config
     config = _validated(document, reporter, kind) if isinstance(document.data, dict) else None
     if reporter.has_problems or config is None:
         raise ConfigError(reporter.sorted())
+    config._text = text
     return config
 
 
@@ -317,9 +312,7 @@ def _bystanders(config: Config) -> Iterator[str]:
     """Yield endpoints where the streamer's own subscriptions could be taken for a receiver, so that it does without."""
     shared = [name for name, endpoint in config.endpoints.items() if endpoint.options.is_shared]
     for name in shared:
-        if ANY_AUTHORITY not in config.endpoints[name].authorities:
-            continue
-        if len(shared) > 1:
+        if len(shared) > 1 and ANY_AUTHORITY in config.endpoints[name].authorities:
             others = ", ".join(other for other in shared if other != name)
             yield (
                 f'endpoints.{name}.authorities: with "*" it hears everything on its network, and is taken for the receiver '

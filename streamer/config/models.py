@@ -359,6 +359,12 @@ class Config(HasSections):
     """The uEntities and programs that may change something over uProtocol and HTTP."""
     multicast: list[MulticastConfig] = []
     """Broadcasts that receivers may listen to by name instead of by number."""
+    _text: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the text that it was loaded from; empty: it was made without one."""
+        return self._text
 
     def feature_sections(self) -> Iterator[tuple[str, FeatureSection]]:
         """Yield each section of a feature with its key, those at endpoints included."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from streamer import systemd
-from streamer.config.load import ConfigError, load
+from streamer.config.load import ConfigError
 from streamer.config.models import Config
 from streamer.config.reload import beyond_reload, rebuilt_endpoints
 from streamer.config.shown import fingerprint
@@ -23,6 +23,7 @@ from streamer.daemon.assembly import Assembly, letter_bounds, served
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.delivery.lifecycle.watchdog import Watchdog
 from streamer.features.api.port import AdminPort
+from streamer.features.every import load_in_use
 from streamer.features.record import Judge
 from streamer.files import Files
 from streamer.logs.audit import audit
@@ -90,14 +91,15 @@ class Reloading:
             wanted.clear()
             await self.reload("SIGHUP", "process")
 
-    async def reload(self, who: str, where: str, judge: Judge | None = None) -> list[str]:
-        """Use the configuration file as it is now; return the problems, with which nothing changes.
+    async def reload(self, who: str, where: str, judge: Judge | None = None, config: Config | None = None) -> list[str]:
+        """Use the configuration file as it is now, or ``config``; return the problems, with which nothing changes.
 
         ``who`` and ``where`` are for the audit log. ``judge`` returns why a configuration that could be used is not wanted.
         """
         async with self._lock:
             try:
-                problems = await self._reload(judge)
+                found = config if config is not None and not self._has_ended else await self.read_file()
+                problems = await self._reload(judge, found)
             except Exception as exc:  # a bug: the daemon goes on
                 logger.exception("reload_failed")
                 problems = [f"the reload failed: {type(exc).__name__}; the log has its traceback"]
@@ -116,15 +118,13 @@ class Reloading:
         if not (self._streamer.has_started or self._streamer.router.standby() is not None) or self._has_ended:
             return [_NOT_NOW]
         try:
-            kind = type(self._streamer.config)
-            return await self._files.run(partial(load, self._streamer.path, may_wait=False, kind=kind))
+            return await self._files.run(partial(load_in_use, self._streamer.path, False, type(self._streamer.config)))
         except ConfigError as exc:
             return [str(problem) for problem in exc.problems]
         except OSError as exc:
             return [f"{self._streamer.path}: {exc.strerror}"]
 
-    async def _reload(self, judge: Judge | None) -> list[str]:
-        config = await self.read_file()
+    async def _reload(self, judge: Judge | None, config: Config | list[str]) -> list[str]:
         if isinstance(config, list):
             return config
         if problems := beyond_reload(self._streamer.config, config):

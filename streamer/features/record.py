@@ -44,6 +44,7 @@ class BuiltStreamer(Protocol):
     """A streamer that may be running."""
 
     router: Router
+    path: Path | None
 
     @property
     def features(self) -> "Sequence[Feature]":
@@ -70,8 +71,8 @@ class RunningStreamer(BuiltStreamer, Protocol):
     async def read_file(self) -> Config | list[str]:
         """Return the configuration file as it is now, which is not used, or its problems."""
 
-    async def reload(self, who: str, where: str, judge: Judge | None = None) -> list[str]:
-        """Load and use the configuration file. Returns its problems: with any, the earlier configuration stays in use.
+    async def reload(self, who: str, where: str, judge: Judge | None = None, config: Config | None = None) -> list[str]:
+        """Load and use the configuration file, or ``config``. Returns the problems: with any, nothing has changed.
 
         ``judge`` returns why a configuration that could be used is not wanted.
         """
@@ -112,6 +113,11 @@ class Feature:
     def __init__(self, config: Config, clock: Clock) -> None:
         self.config = config
         self.clock = clock
+
+    @classmethod
+    def in_place_of(cls, config: Config, at_start: bool) -> str | None:
+        """Return the text that is used in place of a file with this content, at a start or a reload; None: the file is."""
+        return None
 
     @property
     def nodes_key(self) -> bytes | None:

@@ -108,7 +108,7 @@ def salvage(path: Path, form: FileForm, connection: sqlite3.Connection | None, l
     finally:
         target.close()
     fresh.rename(_ready(path))
-    _sync(path.parent)
+    sync(path.parent)
     return Salvaged(kept, lost)
 
 
@@ -125,7 +125,7 @@ def put_in_place(path: Path) -> Path:
         with suppress(FileNotFoundError):
             Path(f"{path}{side}").rename(f"{aside}{side}")
     _ready(path).rename(path)
-    _sync(path.parent)
+    sync(path.parent)
     for old in set_aside(path)[:-MAX_SET_ASIDE]:
         _remove(old)
     return aside
@@ -245,7 +245,7 @@ def _ready(path: Path) -> Path:
     return path.with_name(path.name + ".salvaged")
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Make renames in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,13 +1,14 @@
 """``streamer config | reload``: prints the file's or the daemon's configuration; makes the daemon read its file again."""
 
 import argparse
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
 import yaml
 
 from streamer.config.shown import cohort, fingerprint, shown
-from streamer.tools.running import DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
+from streamer.tools.running import DaemonAddress, DaemonRefusedError, add_options, answered, ask, daemon_of, loaded
 from streamer.tools.text import EX_CONFIG, add_json, complain, document_out, lines_out
 
 _RELOAD_S = 60.0  # besides the wait for deliveries
@@ -51,22 +52,28 @@ def _in_use(answer: Any) -> tuple[dict[str, Any], str, str]:
 
 
 def _reload(arguments: argparse.Namespace) -> int:
+    return reload(arguments, "/reload", {"if_nothing_denied": True} if arguments.if_nothing_denied else {}, _accepted)
+
+
+def _accepted(arguments: argparse.Namespace, daemon: DaemonAddress, digits: str) -> int:
+    document_out({"fingerprint": digits}) if arguments.as_json else lines_out([f"accepted: fingerprint {digits}"])
+    return 0
+
+
+def reload(arguments: argparse.Namespace, page: str, asked: dict[str, Any], accepted: Callable[..., int]) -> int:
+    """Ask a page for a reload. Return what ``accepted`` returns for the fingerprint, or print why it was refused."""
     config = loaded(arguments)
     # Changed endpoints are drained, then removed ones.
     within_s = _RELOAD_S + 2 * (_DRAIN_S if config is None else config.shutdown.drain_s)
-    asked = {"if_nothing_denied": True} if arguments.if_nothing_denied else {}
+    daemon = daemon_of(arguments, config)
     try:
-        digits = ask(daemon_of(arguments, config), "/reload", lambda answer: str(answer["fingerprint"]), asked, within_s)
-        if arguments.as_json:
-            document_out({"fingerprint": digits})
-        else:
-            lines_out([f"accepted: fingerprint {digits}"])
+        digits = ask(daemon, page, lambda answer: str(answer["fingerprint"]), asked, within_s)
     except DaemonRefusedError as exc:
         problems = exc.answer.get("problems") if isinstance(exc.answer, dict) else None
         if not isinstance(problems, list):
-            return complain(str(exc), 1)
+            return complain(str(exc), exc.status)
         status = 1 if exc.code == HTTPStatus.CONFLICT else EX_CONFIG
         for problem in problems:
             complain(str(problem), status)
         return complain("refused: nothing has changed", status)
-    return 0
+    return accepted(arguments, daemon, digits)

@@ -172,7 +172,7 @@ async def test_hangup_with_a_pipe_in_place_of_the_file_changes_nothing(daemon: P
     assert await daemon.end() == 0
 
 
-@pytest.mark.parametrize("where", ["load", "beyond_reload", "Reload.run", "Assembly.prepare"])
+@pytest.mark.parametrize("where", ["load_in_use", "beyond_reload", "Reload.run", "Assembly.prepare"])
 async def test_a_reload_that_fails_as_nobody_has_foreseen_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
@@ -210,7 +210,7 @@ async def test_a_file_system_that_hangs_costs_a_reload_its_time_and_holds_up_no_
     monkeypatch.setattr("streamer.daemon.reload._FILES_S", 0.1)
     async with in_process(tmp_path) as served:
         released = threading.Event()
-        monkeypatch.setattr("streamer.daemon.reload.load", lambda *arguments, **named: released.wait())
+        monkeypatch.setattr("streamer.daemon.reload.load_in_use", lambda *arguments, **named: released.wait())
         for _ in range(2):  # the second one waits for the first one's thread, and begins none
             assert await served.daemon.reload("test", "here") == [
                 f"{served.file}: no answer within 0.1 s: does its file system hang?"
