@@ -162,17 +162,13 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
             sub.add_argument("--config", type=Path, metavar="FILE", help=f"the configuration file; {CONFIG_DEFAULT}")
         return sub
 
-    def run() -> None:
-        command("run", _run, "Route messages until a signal (SIGTERM drains and stops, SIGHUP reloads the configuration).")
-
+    command("run", _run, "Route messages until a signal (SIGTERM drains and stops, SIGHUP reloads the configuration).")
     if is_daemon:
-        run()
         return parser
     from streamer.tools import completion, dead_letters, init, listen, ping, send, support_bundle, top  # noqa: PLC0415
     from streamer.tools import config as config_commands  # noqa: PLC0415
 
     init.add_to(commands)
-    run()
     config_commands.add_to(commands)
     for feature in FEATURES:
         feature.add_commands(commands)

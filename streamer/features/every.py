@@ -17,6 +17,7 @@ from streamer.features.multicast.feature import MulticastFeature
 from streamer.features.otel.feature import OtelFeature
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pause.feature import PauseFeature
+from streamer.features.probation.feature import ProbationFeature
 from streamer.features.record import Feature, first
 from streamer.features.tap.feature import TapFeature
 from streamer.features.traces.feature import TracesFeature
@@ -28,6 +29,7 @@ FEATURES: tuple[type[Feature], ...] = (
     CheckFeature,
     BlackBoxFeature,
     JudgeFeature,
+    ProbationFeature,
     TracesFeature,
     OtelFeature,
     TapFeature,

@@ -44,7 +44,6 @@ class BuiltStreamer(Protocol):
     """A streamer that may be running."""
 
     router: Router
-    path: Path | None
 
     @property
     def features(self) -> "Sequence[Feature]":
@@ -59,6 +58,7 @@ class RunningStreamer(BuiltStreamer, Protocol):
     """A running streamer."""
 
     exposition: "Exposition"
+    path: Path | None
 
     @property
     def started_ms(self) -> int:

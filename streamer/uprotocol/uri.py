@@ -74,11 +74,7 @@ class UUri(NamedTuple):
                 f"authority {_quoted(self.authority, MAX_AUTHORITY_LENGTH)}: expected at most {MAX_AUTHORITY_LENGTH} "
                 "lower-case letters, digits and -._~, or an IP literal in brackets, or *"
             )
-        for name, value, bits in (
-            ("ue_id", self.ue_id, 32),
-            ("version", self.version, 8),
-            ("resource", self.resource, 16),
-        ):
+        for name, value, bits in (("ue_id", self.ue_id, 32), ("version", self.version, 8), ("resource", self.resource, 16)):
             if not 0 <= value < 1 << bits:
                 raise UriError(f"{name} {value:#x}: expected at most {bits} bits")
         return self

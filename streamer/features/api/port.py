@@ -100,11 +100,7 @@ def _has_console(config: Config) -> bool:
 
 def pages(running: RunningStreamer) -> list[web.RouteDef]:
     """Return the HTTP routes of all pages except the streams."""
-    kinds = (
-        StatusPages(running),
-        LetterPages(running),
-        OpenApiPages(),
-    )
+    kinds = (StatusPages(running), LetterPages(running), OpenApiPages())
     of_features = [route for feature in running.features for route in feature.pages(running)]
     return [*(route for kind in kinds for route in kind.routes()), *of_features]
 

@@ -73,11 +73,7 @@ class AdminServer:
 
     def own_pages(self) -> list[web.RouteDef]:
         """Return the HTTP routes without a version in their path, which other programs expect there."""
-        return [
-            web.get("/metrics", self._metrics),
-            web.get("/healthz", self._healthz),
-            web.get("/readyz", self._readyz),
-        ]
+        return [web.get("/metrics", self._metrics), web.get("/healthz", self._healthz), web.get("/readyz", self._readyz)]
 
     def use(self, options: MetricsConfig, control: ControlConfig, tls: PortCertificate | None = None) -> None:
         """Apply other access rules and TLS files from now on. Address and port stay the same."""

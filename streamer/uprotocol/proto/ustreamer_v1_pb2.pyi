@@ -43,7 +43,7 @@ class DeadLetter(_message.Message):
     def __init__(self, message: _Optional[_Union[_uprotocol_v1_pb2.UMessage, _Mapping]] = ..., status: _Optional[_Union[_uprotocol_v1_pb2.UStatus, _Mapping]] = ..., route: _Optional[str] = ..., endpoint: _Optional[str] = ..., attempts: _Optional[int] = ..., first_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., streamer: _Optional[str] = ..., payload_bytes: _Optional[int] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("ready", "reasons", "version", "started", "uptime_s", "interval_ms", "queued", "routes", "routes_left_out", "endpoints", "dead_letters", "journal", "config_fingerprint", "link", "connected", "pair")
+    __slots__ = ("ready", "reasons", "version", "started", "uptime_s", "interval_ms", "queued", "routes", "routes_left_out", "endpoints", "dead_letters", "journal", "config_fingerprint", "link", "connected", "pair", "notes")
     READY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Status(_message.Message):
     LINK_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     PAIR_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     ready: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     version: str
@@ -76,7 +77,8 @@ class Status(_message.Message):
     link: Link
     connected: _timestamp_pb2.Timestamp
     pair: PairStatus
-    def __init__(self, ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime_s: _Optional[int] = ..., interval_ms: _Optional[int] = ..., queued: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[RouteStatus, _Mapping]]] = ..., routes_left_out: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointStatus, _Mapping]]] = ..., dead_letters: _Optional[int] = ..., journal: _Optional[_Union[JournalStatus, _Mapping]] = ..., config_fingerprint: _Optional[str] = ..., link: _Optional[_Union[Link, str]] = ..., connected: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pair: _Optional[_Union[PairStatus, _Mapping]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ready: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime_s: _Optional[int] = ..., interval_ms: _Optional[int] = ..., queued: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[RouteStatus, _Mapping]]] = ..., routes_left_out: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointStatus, _Mapping]]] = ..., dead_letters: _Optional[int] = ..., journal: _Optional[_Union[JournalStatus, _Mapping]] = ..., config_fingerprint: _Optional[str] = ..., link: _Optional[_Union[Link, str]] = ..., connected: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pair: _Optional[_Union[PairStatus, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RouteStatus(_message.Message):
     __slots__ = ("name", "queued", "bytes", "oldest_age_ms")
