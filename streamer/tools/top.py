@@ -193,6 +193,9 @@ def _lines(document: Entry) -> Iterator[str]:
     yield ""
     yield from as_table([_ENDPOINT_HEAD, *map(_endpoint, document["endpoints"])])
     yield ""
+    if budgets := document.get("budgets"):
+        yield from as_table([_BUDGET_HEAD, *(_budget(name, budgets[name]) for name in budgets)])
+        yield ""
     yield from as_table([_ROUTE_HEAD, *map(_route, document["routes"])])
     yield ""
     total, flows = document["flows_total"], document["flows"]
@@ -205,19 +208,9 @@ def _lines(document: Entry) -> Iterator[str]:
 
 
 _ENDPOINT_HEAD = ("endpoint", "state", "since", "in/s", "B/s in", "B/s out", "in flight", "backlog", "connected to")
-_ROUTE_HEAD = (
-    "route",
-    "from → to",
-    "in/s",
-    "out/s",
-    "expired",
-    "rejected",
-    "dead",
-    "queued",
-    "oldest",
-    "inside p99",
-    "end to end p99",
-)
+_OUTCOMES = ("expired", "rejected", "dead")
+_ROUTE_HEAD = ("route", "from → to", "in/s", "out/s", *_OUTCOMES, "queued", "oldest", "inside p99", "end to end p99")
+_BUDGET_HEAD = ("budget", "bytes", "used", "share", "lasts until")
 _FLOW_HEAD = ("flow", "route", "waiting", "oldest", "why")
 
 
@@ -233,6 +226,11 @@ def _endpoint(endpoint: Entry) -> tuple[str, ...]:
         *(_number(endpoint[name]) for name in ("in_flight", "backlog")),
         ends,
     )
+
+
+def _budget(name: str, use: Entry) -> tuple[str, ...]:
+    used, share = ("unknown", "") if use["used"] is None else (_number(use["used"]), f"{use['share']:.0%}")
+    return name, _number(use["bytes"]), used, share, str(use["lasts_until"] or f"its end, {use['until']}")
 
 
 def _route(route: Entry) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from streamer.uprotocol.message import Options, UMessage, UPriority, publish
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
 from tests.unit.features.api.daemon import DaemonHarness, running
+from tests.unit.features.budget.meter import endpoints
 from tests.waiting import until
 
 NOVEMBER = round(datetime(2026, 11, 16, tzinfo=UTC).timestamp()) * 1000
@@ -36,13 +37,6 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
 
     monkeypatch.setattr(MemoryTransport, "report", report)
     return found
-
-
-def endpoints(folder: Path, budget: object) -> dict[str, object]:
-    return {
-        "vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": f"{folder}-v"}},
-        "cloud": {"transport": "memory", "authorities": ["*"], "options": {"bus": f"{folder}-c"}, "budget": budget},
-    }
 
 
 def message(topic: UUri, priority: UPriority, clock: FakeClock) -> UMessage:
