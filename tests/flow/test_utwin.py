@@ -254,7 +254,6 @@ async def test_after_a_kill_there_is_the_last_message_or_none(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin = utwin_of(device.service_host.features)
-    assert twin is not None
     for topic in (SPEED, DOORS):
         await app.publish(topic, b"old")
     devices.pass_time(60_000)
@@ -270,7 +269,6 @@ async def test_what_comes_while_an_earlier_one_is_being_saved_is_the_last_after_
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin, write = utwin_of(device.service_host.features), device.service_host.state.write
-    assert twin is not None
 
     async def meanwhile(statements: Sequence[Statement]) -> None:
         if statements:
@@ -289,7 +287,6 @@ async def test_what_comes_while_an_earlier_one_is_being_saved_is_the_last_after_
 
 async def test_only_topics_that_are_quiet_are_written_before_the_end(devices: Devices, device: Device, app: Client) -> None:
     twin = utwin_of(device.service_host.features)
-    assert twin is not None
     await app.publish(SPEED, b"1")
     devices.pass_time(59_000)
     await app.publish(DOORS, b"2")
@@ -322,7 +319,6 @@ async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invente
     device = await started(devices, max_topics=10)
     app = await devices.client(1, 0xA)
     values, twin = last_values_of(device.service_host.features), utwin_of(device.service_host.features)
-    assert twin is not None
     for _ in range(3):
         for number in range(100):
             await app.publish(SPEED._replace(resource=0x8001 + number), b"x")
@@ -330,17 +326,14 @@ async def test_what_is_to_be_saved_stays_bounded_however_many_topics_are_invente
         await twin.save()
         assert (len(values.changed), len(values.saved)) == (0, 10)
     device = await devices.restart(device)
-    assert (
-        len(last_values_of(device.service_host.features)),
-        len(last_values_of(device.service_host.features).changed),
-    ) == (10, 0)
+    values = last_values_of(device.service_host.features)
+    assert (len(values), len(values.changed)) == (10, 0)
 
 
 async def test_what_could_not_be_saved_is_saved_the_next_time(
     devices: Devices, device: Device, app: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin = utwin_of(device.service_host.features)
-    assert twin is not None
 
     async def full(statements: object) -> None:
         raise StateError("the disk is full")
@@ -361,7 +354,6 @@ async def test_what_is_forgotten_while_it_is_being_saved_does_not_return(
     device = await started(devices, max_topics=1)
     app = await devices.client(1, 0xA)
     twin, write = utwin_of(device.service_host.features), device.service_host.state.write
-    assert twin is not None
 
     async def meanwhile(statements: Sequence[Statement]) -> None:
         await app.publish(DOORS, b"2")
@@ -458,7 +450,6 @@ async def test_what_smaller_bounds_forget_at_a_restart_does_not_come_back_with_l
 
 async def test_a_stop_while_values_wait_to_be_saved_loses_none(devices: Devices, device: Device, app: Client) -> None:
     twin, gate = utwin_of(device.service_host.features), threading.Event()
-    assert twin is not None
     await app.publish(SPEED, b"1")
     assert device.service_host.state._journal is not None
     device.service_host.state._journal.submit(lambda connection: gate.wait())  # the file is busy
@@ -530,7 +521,6 @@ async def test_large_messages_are_saved_one_by_one(
 ) -> None:
     """Else many of them would hold up everything else while they are converted."""
     twin, write = utwin_of(device.service_host.features), device.service_host.state.write
-    assert twin is not None
     for topic, size in zip(TOPICS, (2_000_000, 1_500_000, 10, 10), strict=True):
         await app.publish(topic, bytes(size))
     written: list[int] = []

@@ -11,7 +11,6 @@ from streamer.uprotocol.message import (
     UMessage,
     UMessageType,
     UPayloadFormat,
-    notification,
     publish,
     request,
     response,
@@ -32,7 +31,6 @@ CHANGES = 0x8000
 UNSUBSCRIBED, SUBSCRIBE_PENDING, SUBSCRIBED, UNSUBSCRIBE_PENDING = range(4)
 LATE_S = 60.0
 REMOTE_TOPIC = UUri("dev2", 0x10, 1, 0x8001)
-FIVE_MINUTES_MS = 300_000
 DAY_MS = 24 * 3_600_000
 
 Proto = TypeVar("Proto", bound=Message)
@@ -109,9 +107,6 @@ class Client(UEntity):
     async def register(self, topic: UUri) -> None:
         await self.granted(REGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), pb.NotificationsResponse)
 
-    async def unregister(self, topic: UUri) -> None:
-        await self.granted(UNREGISTER, pb.NotificationsRequest(topic=uri_to_proto(topic)), pb.NotificationsResponse)
-
     async def subscribers(self, topic: UUri, offset: int | None = None) -> tuple[list[UUri], bool]:
         """FetchSubscribers: one page, and whether there are more."""
         asked = pb.FetchSubscribersRequest(topic=uri_to_proto(topic), offset=offset)
@@ -162,10 +157,7 @@ class Client(UEntity):
 
 
 class RemoteService(UEntity):
-    """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them.
-
-    It answers in the version in which it was asked, and tells changes in the one in which it was asked last.
-    """
+    """Another device's uSubscription service. Requests wait in ``asked`` until the test answers them, in their version."""
 
     def __init__(self, clock: FakeClock, authority: str) -> None:
         super().__init__(clock)
@@ -175,11 +167,6 @@ class RemoteService(UEntity):
     def asked(self) -> list[tuple[int, UUri]]:
         """Method and topic of every Request so far."""
         return [(m.attributes.sink.resource, self.topic_of(m)) for m in self.messages if m.attributes.sink is not None]
-
-    @property
-    def version(self) -> int:
-        """That in which it was asked last."""
-        return version_of(self.messages[-1])
 
     def topic_of(self, asked: UMessage) -> UUri:
         return uri_from_proto(pb.UnsubscribeRequest.FromString(asked.payload or b"").topic)
@@ -201,26 +188,9 @@ class RemoteService(UEntity):
             proto.status.state = state  # type: ignore[assignment]  # any int of the enum
         await self._answer(asked, UCode.OK, proto)
 
-    async def refuse(self, asked: UMessage, code: UCode) -> None:
-        await self._answer(asked, code, v1.UStatus(code=int(code), message="no"))  # type: ignore[arg-type]  # any int
-
     async def _answer(self, asked: UMessage, code: UCode, proto: Message) -> None:
         form = UPayloadFormat.PROTOBUF
         await self.transport.send(response(self.now_ms, asked, proto.SerializeToString(), code, form))
-
-    async def update(self, topic: UUri, subscriber: UUri, state: int) -> None:
-        """Send a subscriber the state of its subscription."""
-        proto: Message = pb4.Subscription(
-            topic=uri_to_proto(topic),
-            subscriber=uri_to_proto(subscriber),
-            status=state + pb4.STATUS_UNSUBSCRIBED,  # type: ignore[arg-type]  # any int of the enum
-        )
-        if self.version == 3:
-            proto = update = pb.Update(topic=uri_to_proto(topic), subscriber=pb.SubscriberInfo(uri=uri_to_proto(subscriber)))
-            update.status.state = state  # type: ignore[assignment]  # any int of the enum
-        options = Options(payload_format=UPayloadFormat.PROTOBUF)
-        source = UUri(self.authority, 0, self.version, CHANGES)
-        await self.transport.send(notification(self.now_ms, source, subscriber, proto.SerializeToString(), options))
 
 
 async def subscribed(app: Client, remote: RemoteService) -> None:

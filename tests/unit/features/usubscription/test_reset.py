@@ -103,7 +103,7 @@ async def test_the_service_goes_on_after_reset(harness: UsubscriptionHarness) ->
     assert await harness.subscribers(LOCAL) == {APP: SUBSCRIBED}
 
 
-@pytest.mark.parametrize("source", ["//dev1/A1/1/0", "//dev2/10000/3/0"], ids=["app", "instance"])
+@pytest.mark.parametrize("source", ["//dev1/A1/1/0", "//dev2/10000/3/0", "//dev1/FFFE/3/0"], ids=["app", "some", "other"])
 async def test_reset_is_for_other_usubscription_services_only(harness: UsubscriptionHarness, source: str) -> None:
     await _filled(harness)
     assert await harness.refused(v3.RESET, pb.ResetRequest(), UUri.parse(source)) is UCode.PERMISSION_DENIED

@@ -65,13 +65,14 @@ del BAD_SUBSCRIBERS["entity"], BAD_SUBSCRIBERS["method"]
 @pytest.mark.parametrize("topic", BAD_TOPICS)
 async def test_a_bad_topic_is_refused(harness: UsubscriptionHarness, method: str, topic: str) -> None:
     number, kind = METHODS[method]
+    await harness.subscribe(LOCAL)
     answer = await harness.ask(harness.request(number, kind(topic=uri_to_proto(BAD_TOPICS[topic]))))
     assert answer.attributes.commstatus is UCode.INVALID_ARGUMENT
     status = v1.UStatus.FromString(answer.payload or b"")
     assert status.code == UCode.INVALID_ARGUMENT
     assert status.message.startswith("topic")
     assert "expected" in status.message
-    assert harness.service.gauges()["topics"] == 0
+    assert (harness.service.gauges()["topics"], harness.states(APP)) == (1, [SUBSCRIBED])
 
 
 @pytest.mark.parametrize("subscriber", BAD_SUBSCRIBERS)
