@@ -183,7 +183,7 @@ async def test_what_the_active_one_cannot_take_holds_up_nothing_and_stays(
     await until(lambda: first.works and second.member.is_whole, "a whole copy")
     await second.kill()
     await until(lambda: first.member.lease.is_alone, "it works alone")
-    message = publish(1_700_000_000_000, SPEED, b"good")
+    message = publish(1_700_000_000_000, SPEED, bytes(4000))
     gone = [of_message(2 * number, message)._replace(source="gone") for number in range(1, 601)]
     unreadable = row(1202, b"\xff")._replace(source=of_message(1, message).source)
     await first.write_batch(Batch(rows=[*gone, unreadable, of_message(1204, message)]))

@@ -269,6 +269,10 @@ def test_what_an_earlier_link_has_brought_is_no_answer_on_a_new_one(pair: Pair) 
     assert list(pair.link.answers) == []
     pair.carry()
     assert pair.replica.is_whole
+    pair.mirrored.other_stored(1000)  # more than was sent
+    pair.write("one", Batch(rows=[row(2)]))
+    pair.on_disk(pair.working.commits + 1)
+    assert (pair.mirrored.is_stored, pair.done) == (False, [])
 
 
 def test_it_knows_what_the_other_one_has_of_its_entries(pair: Pair) -> None:
