@@ -132,3 +132,15 @@ async def test_a_change_does_not_touch_what_goes_on_waiting_for_the_same_queue(
         harness.transports["vehicle"].restore_link()
         harness.pass_time(50)
         assert harness.sent("vehicle") == sent
+
+
+@pytest.mark.parametrize("asked", [CHANGED, CHANGED._replace(version=0xFF)], ids=["one version", "any version"])
+async def test_what_waits_outside_a_queue_ends_when_nobody_is_interested_any_more(asked: UUri) -> None:
+    config = configuration(routes=[{"from": "cloud", "to": "vehicle", "queue": {"messages": 1, "stalled_factor": 0}}])
+    async with RouterHarness(config) as harness:
+        await want(harness, {asked: ["veh1"]})
+        harness.transports["vehicle"].lose_link()
+        harness.arrive("cloud", *(harness.speed(b"%d" % number, source=CHANGED) for number in range(4)))
+        assert len(harness.router.ingresses["cloud"].backlog) == 3
+        await want(harness, {asked: []})
+        assert len(harness.router.ingresses["cloud"].backlog) == 0
