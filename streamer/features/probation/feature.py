@@ -32,8 +32,7 @@ class ProbationFeature(Feature):
     _running: RunningStreamer
     _worked: Config
     _judge: ProbationJudge | None = None
-    _until_s = _due_s = 0.0
-    _late = ""
+    _until_s, _due_s, _late = 0.0, 0.0, ""
     _going_back: asyncio.Task[None] | None = None
 
     def __init__(self, *given: Any) -> None:
@@ -116,8 +115,7 @@ class ProbationFeature(Feature):
         kept = self.kept
         if kept is None or self._going_back is not None:
             return
-        is_over = not await self._disk.run(partial(self._is_on_disk, kept)) if kept.why else self.config.text == kept.text
-        if is_over:
+        if not await self._disk.run(partial(self._is_on_disk, kept)) if kept.why else self.config.text == kept.text:
             await self._save(None)
             self._judge, self.result = None, ("gone_back", kept.why or "the file before was read again")
 

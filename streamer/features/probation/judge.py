@@ -3,7 +3,7 @@
 - A link that was up, before or since, has to be up, one that was alone connected. Removed endpoints are not judged.
 - More messages may fail than the earlier share explains, by ten and three standard deviations. A route that had no outcome
   before is unknown: it is judged with all routes together.
-- A link or unconfirmed bytes are worse only if they stay so for the whole patience: a reload connects anew.
+- A link or unconfirmed bytes are worse only if they stay so for the whole patience; what fails meanwhile does not count.
 """
 
 import math
@@ -35,6 +35,8 @@ class ProbationJudge:
     def look(self, now: Measured, now_s: float) -> str:
         """Return why it is worse than before; empty: it is not."""
         self._since_s = {text: self._since_s.get(text, now_s) for text in self._worse(now)}
+        if self._since_s:  # what fails meanwhile fails for that reason
+            self._after = now
         lasting = (text for text, since_s in self._since_s.items() if now_s - since_s >= self._patience_s)
         return next(lasting, "") or next(self._failing(now), "")
 

@@ -64,3 +64,11 @@ def test_more_failures_than_the_share_before_explains(before: tuple[int, int], n
 def test_it_says_how_many_have_failed_where_and_before() -> None:
     judge = ProbationJudge(reading(up=(1000, 1)), reading(up=(1000, 1)), 30)
     assert judge.look(reading(up=(1020, 21)), 0) == "20 of 20 messages have failed on up; before, 1 of 1000"
+
+
+def test_what_fails_while_a_link_is_away_does_not_count_and_what_fails_afterwards_does() -> None:
+    judge = ProbationJudge(reading(up=(1000, 0)), reading(up=(1000, 0)), 30)
+    assert judge.look(reading(DOWN, up=(1020, 20)), 0) == ""
+    assert judge.look(reading(DOWN, up=(1040, 40)), 29) == ""
+    assert judge.look(reading(up=(1050, 50)), 30) == ""
+    assert judge.look(reading(up=(1051, 51)), 31) == "11 of 11 messages have failed on up; before, 0 of 1000"
