@@ -27,11 +27,16 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.uuid import check_id, created_ms, new_id
 from tests.examples import characters
-from tests.unit.uprotocol.attribute_sets import APP, METHOD, PUBLISH, REQID, REQUEST, RESPONSE, TOPIC
 from tests.unit.uprotocol.strategies import START_MS, attributes, ids, messages, methods, topics, traceparents, uentities
 
+TOPIC = UUri("veh1", 0xA8000, 2, 0x8A50)
+APP = UUri("cloud", 0xC0, 1, 0)
+METHOD = UUri("veh1", 0xB, 1, 7)
+REQID = new_id(START_MS)
+PUBLISH = Attributes(UMessageType.PUBLISH, TOPIC)
+REQUEST = Attributes(UMessageType.REQUEST, APP, METHOD, priority=UPriority.CS4, ttl=1000)
+RESPONSE = Attributes(UMessageType.RESPONSE, METHOD, APP, priority=UPriority.CS4, ttl=1000, reqid=REQID)
 NOTIFICATION = Attributes(UMessageType.NOTIFICATION, TOPIC, APP)
-
 EVERY_TYPE = [PUBLISH, NOTIFICATION, REQUEST, RESPONSE]
 
 

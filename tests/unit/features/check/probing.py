@@ -1,14 +1,31 @@
 """Runs of streamer check --probe."""
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from streamer.config.models import Config
+from streamer.features.check import machine, probe
 from streamer.main import main
-from streamer.transports.probe import Verdict
-from tests.unit.features.check.probes import raw
+from streamer.transports.probe import Answer, Probe, Verdict
+
+
+def raw(**sections: Any) -> dict[str, Any]:
+    endpoints = {"vehicle": {"transport": "memory", "authorities": ["veh1"], "options": {"bus": "v"}}}
+    return {"authority": "gw", "endpoints": endpoints, "routes": [], "metrics": None, **sections}
+
+
+def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
+    listed = list(probes)
+    return dict(zip((each.key for each in listed), asyncio.run(probe.run_all(listed)), strict=True))
+
+
+def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
+    return answers(machine.stores(Config.model_validate(raw(**sections)), used))
 
 
 def checked(tmp_path: Path, **sections: Any) -> int:

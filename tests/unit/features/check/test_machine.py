@@ -7,7 +7,7 @@ import pytest
 
 from streamer.features.check.machine import _readable, _shown
 from streamer.transports.probe import Answer, Verdict
-from tests.unit.features.check.probes import of_stores
+from tests.unit.features.check.probing import of_stores
 
 MIB = 1 << 20
 

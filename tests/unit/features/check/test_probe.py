@@ -27,8 +27,7 @@ from streamer.transports.base import UTransport
 from streamer.transports.memory import MemoryTransport
 from streamer.transports.probe import Answer, Probe, Verdict, blocking, ok, problem
 from tests.certificates import write_certificates
-from tests.unit.features.check.probes import answers, of_stores, raw
-from tests.unit.features.check.probing import checked, lines
+from tests.unit.features.check.probing import answers, checked, lines, of_stores, raw
 
 SECRET = "s3cret-s3cret-s3cret"
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from streamer.clock import Clock
 from streamer.config.services import ControlConfig
 from streamer.features.host.access import Access, Caller
 from streamer.features.host.rpc import RpcService
+from streamer.features.host.state import StateError, Statement
 from streamer.features.pause.service import PauseService
 from streamer.routing.pause_rules import PauseRule
 from streamer.uprotocol.message import Options, UMessage, UPayloadFormat, request
@@ -21,10 +23,27 @@ from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USTREAMER
 from tests.clock import FakeClock
-from tests.unit.features.host.failing_state import FailingState
+from tests.hosted import StateOn
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.unit.features.host.patterns import entities_at
+
+
+class FailingState(StateOn):
+    """``gate`` is waited for before anything is written."""
+
+    def __init__(self, path: Path | None, tables: Mapping[str, str]) -> None:
+        super().__init__(path, tables)
+        self.fails = False
+        self.gate: asyncio.Event | None = None
+
+    async def write(self, statements: Sequence[Statement], most_s: float | None = None) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fails:
+            raise StateError("the disk is full")
+        await super().write(statements)
+
 
 GATEWAY = "gw1"
 NOW_MS = 1_700_000_000_000

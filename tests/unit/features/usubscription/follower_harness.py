@@ -21,27 +21,19 @@ from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.unit.features.usubscription.harness import ACCESS, CLOUD, LOCAL, PLAIN, US, status
 
 SERVICE = UUri.parse("//dev1/0/3/0")
-
-
 CHANGES = UUri.parse("//dev1/0/3/8000")
-
-
 REFRESH_MS = 60_000
-
-
 EMPTY = "a query without topic and subscriber"
 
 
 class FollowerHarness:
-    """The follower of //dev1/0/3/0, which the test plays. It follows the topic LOCAL and the subscriber CLOUD."""
+    """The follower of a service at dev1, which the test plays. It follows LOCAL, and in version 3 the subscriber CLOUD."""
 
-    def __init__(self, path: Path) -> None:
-        external: Any = {
-            "service": str(SERVICE),
-            "topics": [str(LOCAL)],
-            "subscribers": [str(CLOUD)],
-            "refresh_s": REFRESH_MS / 1000,
-        }
+    def __init__(self, path: Path, service: UUri = SERVICE) -> None:
+        external: Any = {"service": str(service), "topics": [str(LOCAL)], "refresh_s": REFRESH_MS / 1000}
+        if service == SERVICE:
+            external["subscribers"] = [str(CLOUD)]
+        self.service = service
         self.options = UsubscriptionConfig(external=with_constants(ExternalUsubscriptionConfig, **external))
         self.path = path
         self.clock = FakeClock()
@@ -61,7 +53,7 @@ class FollowerHarness:
         await self.follower.run_once()
 
     def asked(self, method: int) -> list[UMessage]:
-        return [message for message in self.core.said if message.attributes.sink == SERVICE._replace(resource=method)]
+        return [message for message in self.core.said if message.attributes.sink == self.service._replace(resource=method)]
 
     def queries(self) -> dict[str, UMessage]:
         """The latest query for each topic or subscriber."""
@@ -84,12 +76,12 @@ class FollowerHarness:
 
     async def answer(self, question: UMessage, *entries: pb.Subscription, has_more: bool = False) -> None:
         proto = pb.FetchSubscriptionsResponse(subscriptions=entries, has_more_records=has_more)
-        await self._respond(question, proto, None)
+        await self.respond(question, proto)
 
     async def refuse(self, question: UMessage, code: UCode) -> None:
-        await self._respond(question, status_to_proto(code, "no"), code)
+        await self.respond(question, status_to_proto(code, "no"), code)
 
-    async def _respond(self, question: UMessage, proto: Message, code: UCode | None) -> None:
+    async def respond(self, question: UMessage, proto: Message, code: UCode | None = None) -> None:
         payload = proto.SerializeToString()
         await self.take(response(self.clock.ms, question, payload, code, UPayloadFormat.PROTOBUF))
 

@@ -5,22 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
 from pydantic import ValidationError
 
 from streamer.config.services import UsubscriptionConfig
-from streamer.features.usubscription import Follower, v4, wire
-from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
+from streamer.features.usubscription import v4, wire
+from streamer.uprotocol.message import notification
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
-from streamer.uprotocol.well_known import USUBSCRIPTION_4, USUBSCRIPTIONS
-from tests.clock import FakeClock
-from tests.hosted import StateOn
-from tests.unit.features.host.fake_router import FakeRouter
-from tests.unit.features.host.local_transport import RecordingLocalTransport
-from tests.unit.features.usubscription.harness import ACCESS, APP, CLOUD, LOCAL, PLAIN, REMOTE, US
+from streamer.uprotocol.well_known import USUBSCRIPTION_4
+from tests.unit.features.usubscription.follower_harness import FollowerHarness
+from tests.unit.features.usubscription.harness import APP, CLOUD, LOCAL, PLAIN, REMOTE, US
 
 SERVICE = USUBSCRIPTION_4.at("dev1")
 
@@ -30,40 +26,15 @@ def entry(topic: UUri, subscriber: UUri, status: "pb.SubscriptionStatus", period
     return pb.Subscription(status=status, sample_period=period_ms, **named)
 
 
-class Following:
-    def __init__(self, path: Path) -> None:
-        external: Any = {"service": str(SERVICE), "topics": [str(LOCAL)]}
-        self.clock = FakeClock()
-        self.core = RecordingLocalTransport("gw1", *USUBSCRIPTIONS)
-        self.state = StateOn(path, Follower.TABLES)
-        self.router = FakeRouter()
-        options = UsubscriptionConfig(external=external)
-        self.follower = Follower(self.core, self.state, self.router, options, ACCESS, self.clock)
-        self.state.open()
-        self.follower.restore()
-
-    def asked(self, method: int) -> list[UMessage]:
-        return [message for message in self.core.said if message.attributes.sink == SERVICE._replace(resource=method)]
-
-    async def take(self, message: UMessage) -> None:
-        assert self.core.handler is not None
-        self.core.handler(message, lambda: None)
-        await self.follower.run_once()
-
-    async def respond(self, question: UMessage, proto: Message, code: UCode | None = None) -> None:
-        payload = proto.SerializeToString()
-        await self.take(response(self.clock.ms, question, payload, code, UPayloadFormat.PROTOBUF))
-
-
 @pytest.fixture
-async def following(tmp_path: Path) -> AsyncIterator[Following]:
-    following = Following(tmp_path / "state.db")
+async def following(tmp_path: Path) -> AsyncIterator[FollowerHarness]:
+    following = FollowerHarness(tmp_path / "state.db", SERVICE)
     await following.follower.run_once()
     yield following
     following.state.close()
 
 
-async def test_everything_is_asked_for_and_one_registration_is_for_all(following: Following) -> None:
+async def test_everything_is_asked_for_and_one_registration_is_for_all(following: FollowerHarness) -> None:
     asked = [wire.read(each, pb.FetchSubscriptionsRequest) for each in following.asked(v4.FETCH_SUBSCRIPTIONS)]
     assert [each.HasField("subscriber_filter") for each in asked] == [False, False]
     assert [uri_from_proto(each.topic_filter) for each in asked if each.HasField("topic_filter")] == [LOCAL]
@@ -71,7 +42,7 @@ async def test_everything_is_asked_for_and_one_registration_is_for_all(following
     assert {each.attributes.source for each in following.core.said} == {US}
 
 
-async def test_what_is_listed_and_told_becomes_interest(following: Following) -> None:
+async def test_what_is_listed_and_told_becomes_interest(following: FollowerHarness) -> None:
     [_, everything] = following.asked(v4.FETCH_SUBSCRIPTIONS)
     found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED, 40), entry(REMOTE, APP, pb.STATUS_UNSUBSCRIBE_PENDING)]
     await following.respond(everything, pb.FetchSubscriptionsResponse(subscriptions=found))
@@ -84,7 +55,7 @@ async def test_what_is_listed_and_told_becomes_interest(following: Following) ->
         assert following.router.interest == {REMOTE: {"cloud": 40}} | expected
 
 
-async def test_addresses_without_authority_are_at_the_device_of_the_service(following: Following) -> None:
+async def test_addresses_without_authority_are_at_the_device_of_the_service(following: FollowerHarness) -> None:
     [_, everything] = following.asked(v4.FETCH_SUBSCRIPTIONS)
     local, app = LOCAL._replace(authority=""), APP._replace(authority="")
     found = [entry(local, CLOUD, pb.STATUS_SUBSCRIBED), entry(REMOTE, app, pb.STATUS_SUBSCRIBE_PENDING)]
@@ -98,7 +69,7 @@ async def test_addresses_without_authority_are_at_the_device_of_the_service(foll
 
 @pytest.mark.parametrize("status", [pb.STATUS_UNSPECIFIED, 9])
 async def test_a_change_whose_state_is_unspecified_or_unknown_changes_nothing(
-    following: Following, status: "pb.SubscriptionStatus"
+    following: FollowerHarness, status: "pb.SubscriptionStatus"
 ) -> None:
     for told in (pb.STATUS_SUBSCRIBED, status):
         payload = entry(LOCAL, APP, told).SerializeToString()
@@ -106,7 +77,7 @@ async def test_a_change_whose_state_is_unspecified_or_unknown_changes_nothing(
     assert following.router.interest == {LOCAL: {"dev1": 0}}
 
 
-async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_configured(following: Following) -> None:
+async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_configured(following: FollowerHarness) -> None:
     for _ in range(2):
         everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
         await following.respond(everything, status_to_proto(UCode.PERMISSION_DENIED, "no"), UCode.PERMISSION_DENIED)
@@ -120,7 +91,9 @@ async def test_a_service_that_does_not_list_everything_is_asked_for_what_is_conf
     assert following.router.interest == {REMOTE: {"cloud": 0}}
 
 
-async def test_a_service_that_lists_less_to_who_asks_for_everything_is_followed_as_configured(following: Following) -> None:
+async def test_a_service_that_lists_less_to_who_asks_for_everything_is_followed_as_configured(
+    following: FollowerHarness,
+) -> None:
     about_topic, everything = following.asked(v4.FETCH_SUBSCRIPTIONS)
     found = pb.FetchSubscriptionsResponse(subscriptions=[entry(LOCAL, APP, pb.STATUS_SUBSCRIBED)])
     await following.respond(about_topic, found)
@@ -128,7 +101,9 @@ async def test_a_service_that_lists_less_to_who_asks_for_everything_is_followed_
     assert following.router.interest == {LOCAL: {"dev1": 0}}
 
 
-async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_asked_for_again(following: Following) -> None:
+async def test_where_there_was_no_room_for_a_list_what_is_known_stays_and_is_asked_for_again(
+    following: FollowerHarness,
+) -> None:
     everything = following.asked(v4.FETCH_SUBSCRIPTIONS)[-1]
     found = [entry(REMOTE, CLOUD, pb.STATUS_SUBSCRIBED)]
     await following.respond(everything, pb.FetchSubscriptionsResponse(subscriptions=found))
