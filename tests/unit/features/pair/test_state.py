@@ -19,6 +19,8 @@ from streamer.uprotocol.proto import pair_v1_pb2 as pb
 from tests.hosted import TABLES, StateOn
 from tests.waiting import POLL_S, until
 
+pytestmark = pytest.mark.needs("pause", "usubscription", "utwin")  # their tables
+
 Contents = dict[str, list[tuple[object, ...]]]
 
 NEWER = {"later": "CREATE TABLE later (number INTEGER PRIMARY KEY) STRICT"}
