@@ -16,14 +16,18 @@ from streamer.features.pair.mirror import MirroredJournal
 from streamer.journal.codec import pack
 from streamer.journal.entries import Batch, Row
 from streamer.journal.journal import Journal
+from streamer.journal.schema import Tables
 from streamer.transports.base import Received
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.proto import pair_v1_pb2 as pb
-from tests.hosted import JOURNAL_TABLES, TABLES
+from tests import hosted
 from tests.ports import HOST, free_port
 from tests.unit.journal.harness import BOUNDS, row
 
 KEY = b"k" * 32
+TABLES = {**hosted.TABLES, "noted": "CREATE TABLE noted (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"}
+"""The features' own, and one for which no other feature is needed."""
+
 TIMING = Timing()
 _MOST_S = 0.06
 """Somewhat more than the pause between two readings of the clock."""
@@ -135,7 +139,7 @@ class Station:
         self.member.work(self.journal, self.state)
 
     async def _opened(self, kind: type[Journal]) -> Journal:
-        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe, tables=JOURNAL_TABLES)
+        journal = kind(self.path, 1 << 30, BOUNDS, asyncio.get_running_loop().call_soon_threadsafe, tables=Tables(TABLES))
         if isinstance(journal, MirroredJournal):
             self.member.arrange(journal)
         opened = asyncio.Event()
@@ -155,15 +159,15 @@ class Station:
         is_stored = isinstance(journal, MirroredJournal) and journal.is_mirrored and journal._stored == journal._told
         return is_stored and self.member.state.is_whole
 
-    async def pause(self, name: str) -> None:
-        """Write a rule, as a service does before it answers."""
+    async def note(self, name: str) -> None:
+        """Write to a table, as a service does before it answers."""
         async with asyncio.timeout(60):
-            await self.state.write([("INSERT INTO dispatch_stops (source, sink) VALUES (?, '')", (name,))])
+            await self.state.write([("INSERT INTO noted (name) VALUES (?)", (name,))])
 
     @property
-    def paused(self) -> list[str]:
+    def noted(self) -> list[str]:
         with closing(sqlite3.connect(self.path)) as connection:
-            return [name for (name,) in connection.execute("SELECT source FROM dispatch_stops ORDER BY number")]
+            return [name for (name,) in connection.execute("SELECT name FROM noted ORDER BY number")]
 
     async def write(self, *numbers: int, done: tuple[int, ...] = ()) -> None:
         await self.write_batch(Batch(rows=[row(number) for number in numbers], rows_done=list(done)))

@@ -85,18 +85,18 @@ async def test_one_that_starts_without_the_other_says_what_may_be_missing(
 async def test_what_a_service_was_answered_is_there_after_a_kill_and_after_another_one(stations: Stations) -> None:
     first, second = stations.first, stations.second
     await until(lambda: first.works and second.member.is_whole, "a whole copy")
-    await first.pause("one")
-    assert second.paused == ["one"]
+    await first.note("one")
+    assert second.noted == ["one"]
     await first.kill()
     await until(lambda: second.works, "the other one works")
-    await second.pause("two")
+    await second.note("two")
     await first.start()
     await until(lambda: first.member.is_whole, "a whole copy")
-    await second.pause("three")
-    assert first.paused == second.paused == ["one", "two", "three"]
+    await second.note("three")
+    assert first.noted == second.noted == ["one", "two", "three"]
     await second.kill()
     await until(lambda: first.works, "the first one works again")
-    assert first.paused == ["one", "two", "three"]
+    assert first.noted == ["one", "two", "three"]
 
 
 async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations: Stations) -> None:
@@ -113,9 +113,9 @@ async def test_after_it_was_alone_what_it_writes_is_on_both_disks_again(stations
         said = first.member.lease._number
         await until(lambda said=said: first.member.lease._number > said + 1, "two more heartbeats")  # type: ignore[misc]
         await first.write(number)
-        await first.pause(str(number))
+        await first.note(str(number))
         assert second.journal.numbers("rows")[-1] == number
-        assert second.paused[-1] == str(number)
+        assert second.noted[-1] == str(number)
 
 
 async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stations: Stations) -> None:
@@ -124,11 +124,11 @@ async def test_one_that_did_not_answer_for_a_while_gets_what_it_has_missed(stati
     answer, second.member._say_heartbeat = second.member._say_heartbeat, lambda: None  # type: ignore[method-assign]
     await until(lambda: first.member.lease.is_alone, "it is alone, with a link")
     await first.write(2)
-    await first.pause("missed")
+    await first.note("missed")
     second.member._say_heartbeat = answer  # type: ignore[method-assign]
     await until(lambda: first.protects, "what it writes is on both disks")
     assert second.journal.numbers("rows") == [2]
-    assert second.paused == ["missed"]
+    assert second.noted == ["missed"]
 
 
 async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) -> None:
@@ -142,9 +142,9 @@ async def test_one_whose_journal_opens_late_gets_everything(stations: Stations) 
     second.member.stand_by(second.journal, second.state)
     await until(lambda: second.member.is_whole, "a whole copy")
     await first.write(2)
-    await first.pause("one")
+    await first.note("one")
     assert second.journal.numbers("rows") == [2]
-    assert second.paused == ["one"]
+    assert second.noted == ["one"]
 
 
 async def test_with_another_configuration_it_does_not_take_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -472,15 +472,15 @@ async def test_of_one_that_comes_first_with_less_the_other_one_deletes_nothing(
 async def test_a_state_file_that_is_lost_is_got_back_by_a_handover(stations: Stations) -> None:
     first, second = stations.first, stations.second
     await until(lambda: first.works and first.member.is_protected, "a whole copy")
-    await first.pause("one")
+    await first.note("one")
     await second.kill()
     await first.kill()
-    for table in ("dispatch_stops", "lineage"):  # as in a file that was salvaged
+    for table in ("noted", "lineage"):  # as in a file that was salvaged
         execute(first.path, f"DELETE FROM {table}")
     await first.start()
     await second.start()
     await until(lambda: first.works and second.member.is_whole, "the first one works, with empty tables")
-    assert (first.paused, second.paused) == ([], ["one"])
+    assert (first.noted, second.noted) == ([], ["one"])
     await until(lambda: first.wants != "", "it wants to hand over")
     assert first.wants == "the other one has subscriptions, pause rules or last values that are lost here"
 
