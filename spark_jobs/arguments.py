@@ -22,8 +22,6 @@ class JobArguments:
     """Without dates: how many days before today are considered."""
     keep_days: int | None
     """Without dates: tables and reports of dates older than that are deleted. None: never."""
-    strict: bool
-    """Whether a trace file that cannot be used stops the run, instead of being left out."""
     format: str
     """Of the tables: parquet or iceberg."""
     catalog: str | None
@@ -45,20 +43,15 @@ def parse(program: str, argv: Sequence[str] | None = None) -> JobArguments:
         "--input",
         type=_path,
         required=True,
-        help="folder of the traces, anywhere that Spark can read (file:, s3a:, hdfs:, abfs:)",
+        help="folder of the traces, where Spark can read it (file:, s3a:, hdfs:, abfs:)",
     )
     add("--output", type=_path, required=True, help="folder for the tables, likewise")
     add_slo(parser)
-    add("--strict", action="store_true", help="stop at a trace file that cannot be used (default: leave it out, and say so)")
     add_format(parser)
     add("--lookback-days", type=_days, default=16, metavar="N", help=days_help)
     add("--keep-days", type=_days, metavar="N", help="delete tables and reports that are older (default: keep them)")
     add("--fail-on-attention", action="store_true", help="end with 3 if the verdict is that a date needs attention")
-    add(
-        "--webhook-url-file",
-        metavar="FILE",
-        help="post new verdicts to the URL in it (default: $USTREAMER_WEBHOOK_URL, if set)",
-    )
+    add("--webhook-url-file", metavar="FILE", help="post new verdicts to the URL in it (default: $USTREAMER_WEBHOOK_URL)")
     add("--metrics-file", metavar="FILE", help="write metrics of the run, for the textfile collector of node_exporter")
     given = parser.parse_args(argv)
     check_format(parser, given)

@@ -24,6 +24,7 @@ except ImportError:  # PySpark's client alone is installed
 _CAUSES_MAX = 32
 _READING = re.compile(r"reading file:? (\S+\.parquet)")
 """Where Spark names the file that it could not read: in one of the first causes."""
+_MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|PATH_NOT_FOUND")
 _CLASSES = ("functions", "PythonUtils", "PythonSQLUtils", "org.apache.spark.sql.functions")
 """PySpark asks Java for them again with every column, and Java then looks through all of Spark's jars."""
 
@@ -78,6 +79,11 @@ def file_of(error: BaseException) -> str | None:
     """The file, as a URL, that Spark could not read, if that is what the error is about."""
     found = (_READING.search(text) for text in _texts(error))
     return next((match[1] for match in found if match), None)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether something failed because a file is not there."""
+    return isinstance(error, FileNotFoundError) or any(_MISSING.search(text) for text in _texts(error))
 
 
 def _texts(error: BaseException) -> list[str]:

@@ -20,8 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from spark_jobs import (
     anomalies,
     arguments,
@@ -52,7 +50,7 @@ from spark_jobs.records import File
 from spark_jobs.report import verdict
 from spark_jobs.report.sections import Figures
 from spark_jobs.session import session
-from spark_jobs.storage import Storage, StorageError, reason
+from spark_jobs.storage import Storage, StorageError, is_missing, reason
 from spark_jobs.table_store import TableStore
 from spark_jobs.tables import TABLES, TREND_DAYS, VIEWS
 
@@ -280,9 +278,9 @@ class NightlyRun:
             raise
 
     def _told(self, error: Exception) -> str:
-        """The reason. All of the error goes to standard error, once: one bad file or a full disk fails many jobs."""
+        """The reason. All of the error goes to standard error once, but for a file that was deleted meanwhile."""
         text = reason(error)
-        if text not in self._traced:
+        if text not in self._traced and not is_missing(error):
             self._traced.add(text)
             traceback.print_exception(error, file=sys.stderr)
         return text
@@ -370,8 +368,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
     left_out: records.LeftOut = {}
 
     def batch_of(dates: tuple[dt.date, ...]) -> Batch:
-        given = None if options.strict else left_out
-        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, given, tables, files)
+        return Batch(spark, options.input, options.output, dates, options.slo, night.reach, left_out, tables, files)
 
     night = NightlyRun(batch_of, manifests, JOBS, progress, left_out)
     present = records.dates(spark, options.input)
@@ -383,9 +380,8 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         kept = [date for date in present if date >= kept_from]
         dates = options.dates or _recent(kept, first, today, set(manifests.dates()), progress)
         read = {each for date in dates for each in night.reads(date)}
-        files = records.files(spark, options.input, read, strict=options.strict)
-        if not options.strict:
-            left_out.update(_refused(options, storage, manifests, files, progress))
+        files = records.files(spark, options.input, read, strict=False)
+        left_out.update(_refused(options, storage, manifests, files, progress))
         work = night.everything(dates) if options.dates else night.stale(dates, files)
         for date, copies in records.copies(spark, options.input, work).items():
             told = f"left out: {len(copies)} (such as {options.input}/date={date}/{copies[0]})"
@@ -393,7 +389,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         succeeded = night.run(work, files, first, asked=bool(options.dates))
         for line in quarantine.told(left_out, options.input):  # some turn out to be broken when they are read
             progress.say(line)
-        reports = Reports(spark, tables, f"{options.output}/report", progress, rules)
+        reports = Reports(storage, tables, f"{options.output}/report", progress, rules)
         for date in sorted({*night.changed, *night.failed}):
             reports.write(date, night.failed.get(date, set()), left_out.get(date, {}))
         if read and not options.dates:
@@ -424,13 +420,9 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         return 5
     if options.fail_on_attention and _needs_attention(options.dates, reports, outcome.verdict):
         return 3
-    return 4 if _lack_files(files, left_out, rules.limits["files_left_out"]) else 0
-
-
-def _lack_files(files: Files, left_out: records.LeftOut, limit: float) -> bool:
-    """Whether files of more streamers than the limit allows were left out on one of the dates."""
-    each = ((quarantine.by_streamer(without), quarantine.by_streamer(files[date])) for date, without in left_out.items())
-    return any(len(lacking) > limit * len(every) for lacking, every in each)
+    named = quarantine.by_streamer
+    lacking = (len(named(without)) / len(named(files[date])) for date, without in left_out.items())
+    return 4 if any(share > rules.limits["files_left_out"] for share in lacking) else 0
 
 
 def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figures | None) -> bool:
@@ -446,10 +438,8 @@ def _needs_attention(dates: Iterable[dt.date], reports: "Reports", newest: Figur
 class Reports:
     """The reports and verdicts of the dates of one run, in the folder `to`."""
 
-    def __init__(
-        self, spark: SparkSession, tables: TableStore, to: str, progress: Progress, rules: slo_file.Rules = slo_file.NONE
-    ) -> None:
-        self._spark, self._tables, self._to, self._progress, self._rules = spark, tables, to, progress, rules
+    def __init__(self, storage: Storage, tables: TableStore, to: str, progress: Progress, rules: slo_file.Rules) -> None:
+        self._storage, self._tables, self._to, self._progress, self._rules = storage, tables, to, progress, rules
         self.made: dict[dt.date, Figures] = {}
         self.news: list[Figures] = []
         """The verdicts that say something else than the one of the same date before."""
@@ -460,12 +450,12 @@ class Reports:
         try:
             found = report.collected(self._tables, date, sorted(jobs_failed), rules=self._rules)
             made = verdict.verdict(found, left_out)
-            path, is_new = verdict.put(self._spark, made, self._to)
+            path, is_new = verdict.put(self._storage, made, self._to)
             self.made[date] = made
             if is_new:
                 self.news.append(made)
             self._progress.say(f"{date} verdict: {made['level']}: {made['text']}: {path}")
-            for path in report.put(self._spark, found, self._to):
+            for path in report.put(self._storage, found, self._to):
                 self._progress.say(f"{date} report: {path}")
         except Exception as error:  # noqa: BLE001  # as above
             self._progress.say(f"{date} report: FAILED: {reason(error)}")
@@ -474,7 +464,7 @@ class Reports:
 
     def newest(self) -> Figures | None:
         """The verdict of the newest date that has one, of whatever run."""
-        return verdict.newest(Storage(self._spark), self._to)
+        return verdict.newest(self._storage, self._to)
 
 
 def _refused(

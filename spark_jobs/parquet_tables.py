@@ -30,7 +30,7 @@ _STAGED = re.compile(r"(\d{4}-\d\d-\d\d)(?:_(\d{4}-\d\d-\d\d))?-")
 class ParquetTables:
     """A `TableStore` of folders."""
 
-    def __init__(self, spark: SparkSession, output: str) -> None:
+    def __init__(self, spark: SparkSession | None, output: str) -> None:
         self._output, self._storage = output, Storage(spark)
 
     def alone(self) -> AbstractContextManager[None]:

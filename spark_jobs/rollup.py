@@ -14,20 +14,19 @@ from spark_jobs.schema import FAILURES
 from spark_jobs.tables import MARGINS, ROLLUP, Table
 
 KEYS = (
-    "date",
-    "hour",
-    "streamer",
-    "route",
-    "ingress",
-    "egress",
-    "src_authority",
-    "src_ue_id",
-    "sink_authority",
-    "sink_ue_id",
-    "outcome",
-    "ucode",
-    "is_publish",
-    "hour_of_message",
+    *(
+        "date",
+        "hour",
+        "streamer",
+        "route",
+        "ingress",
+        "egress",
+        "src_authority",
+        "src_ue_id",
+        "sink_authority",
+        "sink_ue_id",
+    ),
+    *("outcome", "ucode", "is_publish", "hour_of_message"),
 )
 
 _BOUNDS = (0, 10, 25, 50)

@@ -13,16 +13,20 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import jvm
 from spark_jobs.file_system import ArrowFileSystem, StorageError
-from spark_jobs.jvm import file_of, reason
+from spark_jobs.jvm import file_of, is_missing, reason
 
-__all__ = ["Storage", "StorageError", "file_of", "reason"]
+__all__ = ["Storage", "StorageError", "file_of", "is_missing", "reason"]
 
 
 class Storage:
-    """The files behind any path that Spark can read. A path without a scheme is on Spark's default file system."""
+    """The files behind any path that Spark can read. A path without a scheme is on Spark's default file system.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._files: jvm.HadoopFileSystem | ArrowFileSystem = jvm.file_system(spark) or ArrowFileSystem()
+    Without a session, what Arrow can read.
+    """
+
+    def __init__(self, spark: SparkSession | None) -> None:
+        hadoop = jvm.file_system(spark) if spark else None
+        self._files: jvm.HadoopFileSystem | ArrowFileSystem = hadoop or ArrowFileSystem()
 
     def local(self, path: str) -> str | None:
         """The path on this machine's own file system; None if it is on another one."""

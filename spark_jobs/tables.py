@@ -184,18 +184,8 @@ TTL_MARGIN = _table(
     + ") AS margins WHERE messages > 0 OR expired > 0",
 )
 STATUSES = (
-    "delivered",
-    "lost",
-    "unknown",
-    "expired",
-    "dead_lettered",
-    "rejected",
-    "unheard",
-    "sampled_out",
-    "unwanted",
-    "local",
-    "unconfirmed",
-    "superseded",
+    *("delivered", "lost", "unknown", "expired", "dead_lettered", "rejected"),
+    *("unheard", "sampled_out", "unwanted", "local", "unconfirmed", "superseded"),
 )
 """What became of a message across all streamers. Lost: handed over by one, expected at another, never seen there. Unknown:
 not seen there either, but not all records of that hour are there."""

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from spark_jobs import arguments, iceberg_tables, slo_file, tables
+from spark_jobs.file_system import ArrowFileSystem
 from spark_jobs.iceberg_tables import CatalogError
 from spark_jobs.java import JavaMissingError
-from spark_jobs.report import write
+from spark_jobs.parquet_tables import ParquetTables
+from spark_jobs.report import collected, put
 from spark_jobs.report.reading import known
 from spark_jobs.session import session
 from spark_jobs.storage import Storage
@@ -35,19 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     arguments.check_format(parser, given)
     try:
-        spark = session("ustreamer report", small=True)
-        storage, output = Storage(spark), given.output
+        output, is_here = given.output, all(map(ArrowFileSystem().local, (given.output, given.to)))
+        spark = None if is_here and given.format == "parquet" else session("ustreamer report", small=True)
+        storage = Storage(spark)
         if not storage.exists(output):
             sys.stderr.write(f"there is no folder {output}: expected the tables of the nightly jobs\n")
             return 2
-        store = iceberg_tables.chosen(given, spark, storage)
+        store = iceberg_tables.chosen(given, spark, storage) if spark else ParquetTables(None, output)
         if not any(given.date in store.dates(table) for table in (tables.TABLES | tables.VIEWS).values()):
             sys.stderr.write(f"{output} has no tables of {given.date}: expected those of the nightly jobs\n")
             return 2
         if given.streamer is not None and not known(store, given.date, given.streamer):
             sys.stderr.write(f"{output} has nothing of {given.streamer!r} on {given.date} or the 14 days before\n")
             return 2
-        paths = write(spark, given.output, given.date, given.to, store, given.streamer, slo_file.load(given.slo))
+        found = collected(store, given.date, streamer=given.streamer, rules=slo_file.load(given.slo))
+        paths = put(storage, found, given.to)
     except (JavaMissingError, CatalogError, OSError, slo_file.SloFileError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 2

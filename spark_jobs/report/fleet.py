@@ -12,6 +12,7 @@ from spark_jobs.report.reading import (
     CLOCK_MS,
     COUNTED,
     FAULTS,
+    LACKED,
     ROUTES,
     TOTAL,
     Collected,
@@ -73,9 +74,7 @@ WITH each AS (
     UNION ALL BY NAME SELECT unnest(string_split(missing_at, ',')) AS streamer, 1 AS never_came FROM {_LOST}
     UNION ALL BY NAME SELECT unnest(string_split(missing_at, ',')) AS streamer, messages AS unknown
         FROM today.delivery_audit WHERE status = 'unknown'
-    UNION ALL BY NAME SELECT streamer, missing AS lacking FROM (
-        SELECT *, count(*) OVER (PARTITION BY hour, src_authority, src_ue_id, src_resource_id) AS many
-        FROM today.fan_out_missing) WHERE many <= {WORST}
+    UNION ALL BY NAME SELECT streamer, missing AS lacking FROM {LACKED}
     UNION ALL BY NAME SELECT streamer, 1 AS unmet FROM today.slo WHERE NOT met
     UNION ALL BY NAME SELECT streamer, 1 AS unusual FROM today.anomalies
     UNION ALL BY NAME SELECT streamer, {", ".join(FAULTS)},
@@ -90,8 +89,7 @@ WITH each AS (
 )
 FROM judged WHERE undelivered + unmet + unusual + {" + ".join(FAULTS)} > 0 OR unknown > due * {FAILED_SHARE} OR clock_ms <> 0
 """
-"""One row for each streamer that is not well. What more than `WORST` gateways lack of a topic is one fault, of none of them.
-Of a page about one streamer, only itself: findings are also about others."""
+"""One row for each streamer that is not well. Of a page about one streamer, only itself: findings are also about others."""
 
 _SILENT = f"""
 SELECT streamer, sum(records) AS records, count(*) AS days, max(last_ts) AS last_ts,

@@ -216,6 +216,22 @@ _FINDINGS = (
 )
 """The first messages of each finding, with the number of all in `TOTAL`."""
 
+MANY = 20
+LACKED = (
+    "(SELECT *, count(*) OVER (PARTITION BY hour, src_authority, src_ue_id, src_resource_id) AS many "
+    f"FROM today.fan_out_missing QUALIFY many <= {MANY})"
+)
+"""What gateways lack of broadcasts. What more than `MANY` of them lack of a topic is one fault, of none of them."""
+
+_ROUTE_MISSING = """
+SELECT route, sum(missing) AS missing FROM today.fan_out JOIN (
+    SELECT src_authority, src_ue_id, route FROM today.rollup WHERE outcome = 'delivered'
+    GROUP BY src_authority, src_ue_id, route
+    QUALIFY row_number() OVER (PARTITION BY src_authority, src_ue_id ORDER BY sum(messages) DESC, route) = 1
+) USING (src_authority, src_ue_id) GROUP BY route
+"""
+"""The missing deliveries of broadcasts, by the route that delivers most of their source."""
+
 QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = {
     "days": (tables.ROUTE_HOURLY, f"SELECT date, {_CARRIED}, {sums('redelivered')} FROM route_hourly GROUP BY date"),
     "routes": (tables.ROUTE_HOURLY, _routes),
@@ -246,9 +262,15 @@ QUERIES: dict[str, tuple[tables.Table, str | Callable[[ReportTables], Rows]]] = 
     "fan_out_totals": (tables.FAN_OUT, f"SELECT {sums('publishes', 'expected', 'missing')} FROM today.fan_out"),
     "lacking": (
         tables.FAN_OUT_MISSING,
-        f"SELECT streamer, sum(missing) AS missing, {COUNTED} FROM today.fan_out_missing GROUP BY streamer "
+        f"SELECT streamer, sum(missing) AS missing, {COUNTED} FROM {LACKED} GROUP BY streamer "
         f"ORDER BY missing DESC, streamer LIMIT {PAIRS}",
     ),
+    "lost_between": (
+        tables.DELIVERY_AUDIT_DETAIL,
+        f"SELECT last_streamer, missing_at, count(*) AS messages, {COUNTED} FROM today.delivery_audit_detail "
+        f"WHERE finding = 'lost' GROUP BY ALL ORDER BY messages DESC, last_streamer, missing_at LIMIT {PAIRS}",
+    ),
+    "route_missing": (tables.FAN_OUT, _ROUTE_MISSING),
     "slo_met": (tables.SLO, "SELECT count(*) FILTER (met) AS objectives FROM today.slo"),
 }
 

@@ -198,7 +198,8 @@ def findings(rows: Collected) -> Figures:
         example = {"msg_id": uuid_text(row["msg_id"])} | {name: row[name] for name in names} | _ends(row)
         group["examples"].append(example)
     order = {finding: place for place, finding in enumerate(FINDINGS)}
-    return {"groups": sorted(found.values(), key=lambda group: order.get(group["finding"], len(order)))}
+    groups = sorted(found.values(), key=lambda group: order.get(group["finding"], len(order)))
+    return {"groups": groups, "between": kept(rows["lost_between"]), "more_between": more(rows["lost_between"])}
 
 
 def slo(rows: Collected) -> Figures:
@@ -265,23 +266,25 @@ def fleet(rows: Collected, days: list[str]) -> Figures:
     """Per route across all streamers, the busiest first, each with its trend over ``days``; None for days without records.
 
     Failed: expired, rejected or dead-lettered. Late: expired, or delivered after the time to live. Lost: handed over there,
-    and not seen where it was expected.
+    and not seen where it was expected. Missing: deliveries of broadcasts. The share counts them all.
     """
     carried: dict[str | None, dict[str, Figures]] = defaultdict(dict)
     for row in rows["route_days"]:
         carried[row["route"]][str(row["date"])] = row
     counts = {name: _counts(rows.get(f"{name}_days"), name) for name in ("lost", "late")}
     streamers = {row["route"]: row.get("streamers") for row in rows["routes"]}
+    missing = {row["route"]: row["missing"] for row in rows.get("route_missing", [])}
     lines = []
     for route, by_day in carried.items():
         today = by_day[days[-1]]
         line = {"route": route, "streamers": streamers.get(route), "messages": today["messages"]}
-        line |= {"delivered": today["delivered"], "delivered_share": delivered_share(today)}
+        line |= {"delivered": today["delivered"], "missing": missing.get(route, 0)}
         line |= _with_trend("messages", [by_day[day]["messages"] if day in by_day else None for day in days])
         line |= _with_trend("failed", [total([by_day[day]], *FAILURES) if day in by_day else None for day in days])
         for name, found in counts.items():
             line |= _with_trend(name, [found[day].get(route, 0) if day in found else None for day in days])
-        lines.append(line)
+        due = today["delivered"] + line["failed"] + line["missing"]
+        lines.append(line | {"delivered_share": (today["delivered"] - (line["lost"] or 0)) / due if due else None})
     lines.sort(key=lambda row: (-row["messages"], row["route"] or ""))
     return {"routes": lines, "more": int(rows["route_days"][0][TOTAL]) - len(lines) if lines else 0}
 

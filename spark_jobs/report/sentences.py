@@ -168,7 +168,7 @@ def noticed(figures: Figures) -> list[tuple[Reason, bool]]:
         return is_beyond
 
     made, lost, unknown = audit["messages"] if audit else 0, _lost(figures), status(audit, "unknown")
-    is_lossy = notice("lost", f"{plural(lost, 'message')} lost", lost, made, messages=lost)
+    is_lossy = notice("lost", f"{plural(lost, 'message')} lost{_between(figures)}", lost, made, messages=lost)
     if unknown:
         told = Reason("unknown", f"{plural(unknown, 'message')} unknown{_because(audit)}", {"messages": unknown})
         is_beyond = is_lossy or unknown > limits["unknown"] * made
@@ -195,6 +195,7 @@ def noticed(figures: Figures) -> list[tuple[Reason, bool]]:
     if fan_out:
         of, lacked = fan_out["totals"]["expected"], fan_out["totals"]["missing"]
         text = f"{count(lacked)} of {count(of)} deliveries of broadcasts missing"
+        text += _most_lacked(fan_out) if lacked else ""
         notice("broadcasts_missing", text, lacked, of, expected=of, missing=lacked)
     for kind, what, after, counted in FAULTS if health else ():
         number, at = health["totals"][kind], health["totals"][f"{kind}_at"]
@@ -227,6 +228,16 @@ def _because(audit: Figures) -> str:
         f"{short_name(row['missing_at'])} from {row['first']:02d}:00 to {row['last'] + 1:02d}:00" for row in audit["unknown"]
     ]
     return f", because of {listing(first + [''] * audit['more_unknown'])}"
+
+
+def _between(figures: Figures) -> str:
+    """Between which streamers messages were lost, to follow their number."""
+    rows, rest = (figures["findings"][name] for name in ("between", "more_between")) if figures["findings"] else ([], 0)
+    pairs = [
+        f"{count(row['messages'])} from {short_name(row['last_streamer'])} to {short_name(row['missing_at'] or 'unknown')}"
+        for row in rows
+    ]
+    return f" ({listing(pairs + [''] * rest, shown=3)})" if pairs else ""
 
 
 def _lost(figures: Figures) -> int:
@@ -318,13 +329,15 @@ def _lacking(figures: Figures) -> str:
     """What is missing of broadcasts, to follow a sentence; empty if it is nothing."""
     if not figures["fan_out"] or not (missing := figures["fan_out"]["totals"]["missing"]):
         return ""
-    totals, worst = figures["fan_out"]["totals"], figures["fan_out"]["rows"][0]
-    deliveries = plural(totals["expected"], "delivery", "deliveries")
-    return (
-        f"; of what is published to many, {count(missing)} of {deliveries} are missing, "
-        f"most of them of {short_name(worst['topic'] or 'unknown')} at {worst['hour']:02d}:00 UTC, "
-        f"which {count(worst['lacking'])} of {count(worst['gateways'])} gateways lack"
-    )
+    deliveries = plural(figures["fan_out"]["totals"]["expected"], "delivery", "deliveries")
+    return f"; of what is published to many, {count(missing)} of {deliveries} are missing{_most_lacked(figures['fan_out'])}"
+
+
+def _most_lacked(fan_out: Figures) -> str:
+    """The topic and hour of which most deliveries are missing, to follow their number."""
+    first = fan_out["rows"][0]
+    at = f"{short_name(first['topic'] or 'unknown')} at {first['hour']:02d}:00 UTC"
+    return f" ({count(first['lacking'])} of {count(first['gateways'])} gateways lack {at})"
 
 
 def _failures(figures: Figures) -> str:

@@ -9,9 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from spark_jobs.report import put_text, sentences
+from spark_jobs.report import MODE, sentences
 from spark_jobs.report.reading import CLOCK_MS, FAULTS
 from spark_jobs.report.sections import Figures
 from spark_jobs.slo_file import LIMITS
@@ -47,28 +45,26 @@ def verdict(figures: Figures, left_out: Mapping[str, str] | None = None) -> Verd
         "more_streamers": more,
         "pairs": [
             {name: pair[name] for name in ("src_authority", "sink_authority", "lost")}
-            for pair in audit["pairs"]
+            for pair in (audit["pairs"] if audit else ())
             if pair["lost"]
-        ]
-        if audit
-        else [],
+        ],
         "files_left_out": [{"file": path, "reason": why} for path, why in sorted((left_out or {}).items())[:FILES]],
         "jobs_failed": figures.get("jobs_failed"),
         "tables_missing": figures["missing"],
     }
 
 
-def put(spark: SparkSession, found: Verdict, to: str) -> tuple[str, bool]:
+def put(storage: Storage, found: Verdict, to: str) -> tuple[str, bool]:
     """Write a verdict to the folder `to`, and as that of the newest date if it is. Returns the path, and whether it says
     something else than the one before. Raises OSError."""
-    storage, folder = Storage(spark), to.rstrip("/")
+    folder = to.rstrip("/")
     path = f"{folder}/verdict-{found['date']}.json"
     before = _read(storage.read_text(path))
     text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    put_text(spark, path, text)
+    storage.write_text(path, text, MODE)
     dates = [match[1] for name in storage.names(f"{folder}/verdict-*.json") if (match := _FILE.fullmatch(name))]
     if found["date"] >= max(dates):
-        put_text(spark, f"{folder}/verdict.json", text)
+        storage.write_text(f"{folder}/verdict.json", text, MODE)
     return path, any(before.get(name) != found[name] for name in ("level", "reasons", "jobs_failed"))
 
 
@@ -103,6 +99,10 @@ def _figures(figures: Figures) -> Figures:
 def _streamers(figures: Figures) -> tuple[list[Figures], bool]:
     """The streamers with a fault, the worst first, and whether there are more of them."""
     found: dict[str, Figures] = {}
+    for row in figures["findings"]["between"] if figures["findings"] else ():
+        for name in (row["last_streamer"], *(row["missing_at"] or "").split(",")):
+            lost = found.setdefault(name, {"messages_lost": 0})
+            lost["messages_lost"] += row["messages"]
     health, fan_out = figures["health"], figures["fan_out"]
     more = False
     if health:
@@ -110,7 +110,7 @@ def _streamers(figures: Figures) -> tuple[list[Figures], bool]:
             faults = {name: row[name] for name in FAULTS if row[name]}
             more = bool(faults and health["more"])
             if faults:
-                found[row["streamer"]] = faults
+                found.setdefault(row["streamer"], {}).update(faults)
         for row in health["clocks"]:
             if abs(row["clock_skew_ms"]) >= CLOCK_MS:
                 found.setdefault(row["streamer"], {})["clock_skew_ms"] = row["clock_skew_ms"]

@@ -80,6 +80,8 @@ def collected(
             for place, finding in enumerate(FINDINGS)
             for n in range(3)
         ],
+        "lost_between": [{"last_streamer": authority, "missing_at": "cloud,other", "messages": 39, "total_rows": 1}],
+        "route_missing": [{"route": route, "missing": 450}],
         "health": [health | span | {"clock_skew_ms": -41.5, "skew_against": "gw", "skew_messages": 20, "total_rows": 1}],
         "health_totals": [
             {"records": 4000, "restarts": 1, "gaps": 3, "records_missing": 17, "records_impossible": 0, "files_left_out": 2}

@@ -17,6 +17,7 @@ from spark_jobs.report import verdict as verdicts
 from spark_jobs.report.figures import figures
 from spark_jobs.report.page import render
 from spark_jobs.report.sentences import KINDS, judged, verdict
+from spark_jobs.storage import Storage
 from tests.pages import DOCS
 from tests.spark.report_pages import MADE
 from tests.spark.report_rows import DAY, collected
@@ -53,7 +54,7 @@ def test_the_verdict_is_the_decision_of_the_headline_with_its_figures() -> None:
 def test_every_kind_of_reason_is_in_the_schema() -> None:
     reasons = SCHEMA["properties"]["reasons"]["items"]["properties"]["kind"]["examples"]
     everything = figures(collected(), DAY, MADE) | {"jobs_failed": ["latency"]}
-    everything["health"]["totals"] |= {"files_left_out": 1, "records_impossible": 1}
+    everything["health"]["totals"] |= dict.fromkeys(("files_left_out", "records_impossible", "records_impossible_at"), 1)
     everything["fan_out"]["totals"]["missing"] = everything["slo"]["objectives"] = 100
     everything["cohorts"]["rows"][0]["is_worse"] = everything["usual"]["measures"][0]["is_worse"] = True
     everything["usual"]["measures"][0]["usual_share"] = 0.0
@@ -63,7 +64,7 @@ def test_every_kind_of_reason_is_in_the_schema() -> None:
     silent |= {"silent": [], "silent_totals": [{"silent": 0, "usual": 0, "recorded": 0}]}
     silent |= {"slo_met": [{"objectives": 0}], "health_totals": [dict.fromkeys(everything["health"]["totals"], 0)]}
     quiet = figures(silent, DAY, MADE)
-    quiet["fan_out"]["totals"]["missing"] = 0
+    quiet["fan_out"]["totals"] = {"expected": 0, "missing": 0}
     told |= {each.kind for each in judged(quiet)[1]}
     assert told == set(reasons) == set(KINDS)
 
@@ -80,6 +81,7 @@ def test_streamers_and_files_are_bounded() -> None:
     row = day["health"]["rows"][0] | {"files_left_out": 0, "records_impossible": 0}
     day["health"] |= {"clocks": [], "more_clocks": 0, "more": 0}
     day["fan_out"] |= {"lacking": [], "more_lacking": 0}
+    day["findings"] |= {"between": [], "more_between": 0}
 
     def named(count: int, records_missing: int) -> Json:
         day["health"]["rows"] = [row | {"streamer": f"gw{n:03}", "records_missing": records_missing} for n in range(count)]
@@ -100,7 +102,7 @@ def test_streamers_and_files_are_bounded() -> None:
 def test_the_newest_verdict_is_that_of_the_newest_date(spark: SparkSession, tmp_path: Path) -> None:
     def put(days: int, **changed: Any) -> bool:
         made = verdicts.verdict(figures(collected(), DAY + dt.timedelta(days=days), MADE)) | changed
-        return verdicts.put(spark, made, str(tmp_path / "report"))[1]
+        return verdicts.put(Storage(spark), made, str(tmp_path / "report"))[1]
 
     assert put(0)
     assert put(-1)
@@ -152,13 +154,14 @@ def written(tmp_path: Path, name: str = "verdict.json") -> Json:
 def test_a_night_leaves_its_verdict_beside_the_report(night: Night, tmp_path: Path) -> None:
     code, said = night()
     assert code == 0
-    assert f"{DATE} verdict: attention: 5 messages lost, " in said
+    assert f"{DATE} verdict: attention: 5 messages lost (5 from gw to back), " in said
     found = written(tmp_path, f"verdict-{DATE}.json")
     assert found == written(tmp_path)
     assert (found["level"], found["jobs_failed"]) == ("attention", [])
     assert found["figures"]["lost"] == 5
     assert found["pairs"] == [{"src_authority": "veh1", "sink_authority": "cloud", "lost": 5}]
-    assert {"streamer": "gw", "records_missing": 13, "records_impossible": 5, "broadcasts_missing": 2} in found["streamers"]
+    faults = {"messages_lost": 5, "records_missing": 13, "records_impossible": 5, "broadcasts_missing": 2}
+    assert {"streamer": "gw"} | faults in found["streamers"]
     page = (tmp_path / f"tables/report/report-{DATE}.html").read_text()
     assert found["text"] in page
 
@@ -166,7 +169,7 @@ def test_a_night_leaves_its_verdict_beside_the_report(night: Night, tmp_path: Pa
 def test_attention_has_an_exit_code_of_its_own_if_asked_for_and_a_failure_comes_first(night: Night, tmp_path: Path) -> None:
     code, said = night("--fail-on-attention")
     assert code == 3
-    assert f"{DATE} needs attention: 5 messages lost, " in said
+    assert f"{DATE} needs attention: 5 messages lost (5 from gw to back), " in said
     assert night("--fail-on-attention", "--lookback-days", "36500", changed=False)[0] == 3  # the newest verdict
     assert night("--fail-on-attention", failed=frozenset({"slo"}))[0] == 1
     assert night("--fail-on-attention", "--slo", f"{tmp_path}/none.yaml")[0] == 2

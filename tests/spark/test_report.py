@@ -14,17 +14,22 @@ from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.report.__main__ import main
 from spark_jobs.schema import OUTCOMES
 from spark_jobs.session import small_frame
+from spark_jobs.storage import Storage
 from spark_jobs.tables import ROUTE_HOURLY
 from tests.spark.report_pages import Page
 from tests.spark.report_rows import DAY
 from tests.spark.report_tables import LOST, hour, make, put
 
 
+def written_to(spark: SparkSession, root: Path, to: str) -> tuple[str, str]:
+    return report.put(Storage(spark), report.collected(ParquetTables(spark, str(root)), DAY), to)
+
+
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Page]:
     root = tmp_path_factory.mktemp("report")
     make(root / "tables")
-    html, data = report.write(spark, str(root / "tables"), DAY, str(root / "out"))
+    html, data = written_to(spark, root / "tables", str(root / "out"))
     assert sorted(path.name for path in (root / "out").iterdir()) == ["report-2026-11-20.html", "report-2026-11-20.json"]
     return json.loads(Path(data).read_text()), Page(Path(html).read_text())
 
@@ -146,7 +151,7 @@ def test_the_page_shows_every_figure(written: tuple[dict[str, Any], Page]) -> No
 def test_missing_tables_and_empty_days_are_told_apart(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "tables", tables.SLO, [])
     put(tmp_path / "tables", tables.ROUTE_HOURLY, [hour(3, "gw", "up", delivered=9)], days_back=1)
-    html, data = report.write(spark, str(tmp_path / "tables"), DAY, f"file://{tmp_path}/out")
+    html, data = written_to(spark, tmp_path / "tables", f"file://{tmp_path}/out")
     figures = json.loads((tmp_path / "out" / Path(data).name).read_text())
     untold = {"slo", "rollup", "latency"}
     assert set(figures["missing"]) == set(tables.TABLES | tables.VIEWS) - untold
@@ -169,9 +174,15 @@ def test_text_of_a_foreign_trace_file_that_is_not_utf8_is_shown_as_far_as_it_is(
     foreign = sf.expr("CAST(if(route LIKE 'up%', X'7570FF', CAST(route AS BINARY)) AS STRING)")
     rows = store.read(spark, tables.ROUTE_HOURLY).withColumn("route", foreign).localCheckpoint()
     store.publish(rows, tables.ROUTE_HOURLY, [DAY])
-    _, data = report.write(spark, str(tmp_path), DAY, str(tmp_path / "out"))
+    _, data = written_to(spark, tmp_path, str(tmp_path / "out"))
     routes = json.loads(Path(data).read_text())["volume"]["routes"]
     assert [(row["route"], row["messages"]) for row in routes] == [("up\N{REPLACEMENT CHARACTER}", 5), ("fine", 1)]
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads tables on this machine needs no Java."""
+    monkeypatch.setattr("spark_jobs.report.__main__.session", None)
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -180,7 +191,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def test_tables_that_are_not_there_are_no_empty_report(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    no_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "tabels"
     found = said(capsys, "--output", str(missing), "--to", str(tmp_path / "report"))
@@ -190,7 +201,7 @@ def test_tables_that_are_not_there_are_no_empty_report(
 
 @pytest.mark.parametrize("there", ["", f"{ROUTE_HOURLY.name}/date=2026-11-21"])
 def test_a_date_without_tables_is_no_empty_report(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: str
+    no_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], there: str
 ) -> None:
     (tmp_path / "tables" / there).mkdir(parents=True)
     found = said(capsys, "--output", f"{tmp_path}/tables", "--to", f"{tmp_path}/report")
@@ -211,7 +222,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 def test_the_page_of_one_streamer_has_a_name_of_its_own_that_stays_in_the_folder(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    no_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "../" + "v" * 300
     put(tmp_path / "tables", ROUTE_HOURLY, [hour(3, name, "up", delivered=2), hour(3, "elsewhere", "up", delivered=1)])

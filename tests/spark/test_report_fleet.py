@@ -185,7 +185,7 @@ def test_a_few_streamers_are_told_one_by_one_and_a_silent_one_is_named(tmp_path:
 
 def test_the_page_of_one_streamer_is_about_no_other(root: Path) -> None:
     found = of(root, vehicle(5))
-    assert verdict(found) == ("attention", "4 messages lost")
+    assert verdict(found) == ("attention", "4 messages lost (4 from gateway.cloud to gateway.v0005)")
     assert sentences(found)[0] == "4 messages lost on the way to it."
     assert [row["streamer"] for row in found["volume"]["routes"]] == [vehicle(5)] * 2
     assert found["findings"]["groups"][0]["messages"] == 4
@@ -236,6 +236,27 @@ def test_no_query_returns_more_for_more_streamers(tmp_path: Path, root: Path) ->
     assert (len(found["silent"]["rows"]), found["silent"]["more"]) == (20, 20)
     assert (len(found["links"]["rows"]), found["links"]["more"]) == (20, 100)
     assert len(render(found).encode()) < 400_000
+    assert found["fan_out"]["lacking"] == [], "what a hundred lack is one fault, of none of them"
+    assert "(120 of 120 gateways lack //cloud/8001/8000 at 08:00 UTC)" in verdict(found)[1]
+    assert verdict(found)[1].startswith("360 messages lost (3 from gateway.v0001 to gateway.cloud, 3 from")
+
+
+def test_the_share_of_a_route_counts_what_is_missing_of_broadcasts_and_what_was_lost(tmp_path: Path) -> None:
+    """Beside 1 333 missing deliveries, nobody reads of 100 % delivered."""
+    sent: dict[str, Any] = {"hour": 8, "src_authority": "cloud", "outcome": "delivered", "first_ts": None}
+    rows = [sent | {"src_ue_id": 1, "streamer": vehicle(n), "route": "campaign", "messages": 10} for n in range(1, 10)]
+    rows += [sent | {"src_ue_id": 1, "streamer": CLOUD, "route": "out", "messages": 10}]
+    rows += [sent | {"src_ue_id": 2, "streamer": vehicle(n), "route": "down", "messages": 10} for n in range(1, 10)]
+    put(tmp_path, tables.ROLLUP, rows)
+    lost = {"finding": "lost", "msg_id": bytes(16), "streamers": "x", "last_streamer": "x", "missing_at": "y"}
+    lost |= {"last_route": "down", "src_authority": "cloud", "ucode": "OK"}
+    put(tmp_path, tables.DELIVERY_AUDIT_DETAIL, [lost] * 9)
+    topic = {"src_authority": "cloud", "src_ue_id": 1, "src_resource_id": 1, "hour": 8}
+    put(tmp_path, tables.FAN_OUT, [topic | {"expected": 120, "missing": 30, "publishes": 10, "gateways": 12, "lacking": 3}])
+    found = of(tmp_path)
+    shares = {row["route"]: (row["delivered"], row["missing"], row["delivered_share"]) for row in found["fleet"]["routes"]}
+    assert shares == {"campaign": (90, 30, 0.75), "down": (90, 0, 0.9), "out": (10, 0, 1.0)}
+    Page(render(found)).must_show(found)
 
 
 def test_without_the_newer_tables_the_report_of_a_fleet_is_as_good_as_it_can_be(tmp_path: Path) -> None:

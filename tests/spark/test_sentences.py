@@ -100,8 +100,10 @@ def test_the_verdict_counts_all_that_matters() -> None:
     rows = collected()
     assert verdict(figures(rows, DAY, MADE)) == (
         "attention",
-        "120 messages lost, 120 messages unknown, because of veh1 from 09:00 to 10:00, 4 streamers silent, 6 objectives "
-        "not met, 450 of 3\u202f000 deliveries of broadcasts missing and 4 more",
+        "120 messages lost (39 from veh1 to cloud,other), 120 messages unknown, because of "
+        "veh1 from 09:00 to 10:00, 4 streamers silent, 6 objectives "
+        "not met, 450 of 3\u202f000 deliveries of broadcasts missing (300 of 1\u202f000 gateways lack "
+        "//veh1/18001/8001 at 09:00 UTC) and 4 more",
     )
 
 

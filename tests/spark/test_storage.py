@@ -10,7 +10,9 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has neither stubs nor py.typed
 from pyspark.sql import SparkSession
 
-from spark_jobs import jvm, report
+from spark_jobs import jvm
+from spark_jobs.manifests import Manifests
+from spark_jobs.nightly import NightlyRun
 from spark_jobs.storage import Storage, StorageError, reason
 
 
@@ -83,12 +85,12 @@ def test_a_table_that_cannot_be_replaced_stays(spark: SparkSession, tmp_path: Pa
 def test_a_report_without_a_scheme_goes_where_the_tables_go(spark: SparkSession, tmp_path: Path, remote: Path) -> None:
     assert Storage(spark).local("/data/report") is None
     assert Storage(spark).local(f"file://{tmp_path}") == str(tmp_path)
-    report.put_text(spark, "/data/report/a.html", "text")
+    Storage(spark).write_text("/data/report/a.html", "text")
     assert (remote / "data" / "report" / "a.html").read_text() == "text"
 
 
 def test_a_report_on_the_local_file_system_is_written_in_python(spark: SparkSession, tmp_path: Path) -> None:
-    report.put_text(spark, str(tmp_path / "new" / "a.html"), "text")
+    Storage(spark).write_text(str(tmp_path / "new" / "a.html"), "text")
     assert [each.name for each in (tmp_path / "new").iterdir()] == ["a.html"]
 
 
@@ -147,3 +149,18 @@ def test_a_failure_is_told_in_one_line_and_one_of_java_by_the_last_of_its_causes
     assert reason(error) == "java.lang.IllegalStateException: the disk is full"
     assert reason(ValueError("one\ntwo")) == "one"
     assert reason(KeyboardInterrupt()) == "KeyboardInterrupt"
+
+
+def test_of_a_file_that_is_deleted_meanwhile_the_night_tells_the_name_and_no_stack(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.range(2).coalesce(1).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    (file,) = (tmp_path / "rows").glob("*.parquet")
+    night = NightlyRun(lambda _: pytest.fail("reads nothing"), Manifests(Storage(spark), str(tmp_path)))
+    for change, lines in ((file.unlink, False), (lambda: file.write_bytes(b"PAR1" * 99), True)):
+        change()
+        with pytest.raises(Exception, match=r"\w") as caught:
+            rows.collect()
+        assert file.name in night._told(caught.value)
+        assert bool(capsys.readouterr().err) is lines
