@@ -147,6 +147,11 @@ def put(peer: zenoh.Session, message: UMessage) -> None:
     )
 
 
+def put_all(peer: zenoh.Session, messages: Iterable[UMessage]) -> None:
+    for message in messages:
+        put(peer, message)
+
+
 def flood(peer: zenoh.Session) -> None:
     """Put messages without end, on a thread. Returns when one does not leave any more."""
     began_s = time.monotonic()

@@ -11,7 +11,7 @@ from streamer.uprotocol.message import UMessage, publish
 from streamer.uprotocol.uri import UUri
 from tests.listeners import RecordingListener
 from tests.waiting import until
-from tests.zenoh_peers import ANYTHING, free_endpoint, now_ms, opened, put, raw_peer, running, until_matched
+from tests.zenoh_peers import ANYTHING, free_endpoint, now_ms, opened, put, put_all, raw_peer, running, until_matched
 
 CHUNK = 2000
 CHUNKS_AT_MOST = 200  # only then it is certain that keys will never be declared
@@ -42,12 +42,7 @@ class Sender:
         """A chunk of messages, and wait until as many have come."""
         chunk = [publish(now_ms(), topics[n % len(topics)], b"%d" % n) for n in range(CHUNK)]
         self.sent += chunk
-
-        def put_all() -> None:
-            for message in chunk:
-                put(self.peer, message)
-
-        await asyncio.to_thread(put_all)
+        await asyncio.to_thread(put_all, self.peer, chunk)
         await until(lambda: len(self.inbox.messages) >= len(self.sent), "the messages", 30)
 
     async def until_declared(self, topics: Sequence[UUri]) -> None:

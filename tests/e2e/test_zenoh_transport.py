@@ -32,6 +32,7 @@ from tests.zenoh_peers import (
     free_endpoint,
     now_ms,
     put,
+    put_all,
     raw_peer,
     running,
     until_heard,
@@ -80,8 +81,7 @@ async def test_overlapping_filters_deliver_each_message_once() -> None:
         last = notification(now_ms(), TOPIC, ENTITY)
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(sent[0].attributes, ""))
-            for message in (*sent, last):
-                put(peer, message)
+            put_all(peer, (*sent, last))
             await until(lambda: other.messages and len(broad.messages) >= 500, "all messages")
         assert broad.messages == sent
         assert narrow.messages == sent
@@ -97,13 +97,11 @@ async def test_closing_a_filter_loses_nothing_for_those_that_overlap() -> None:
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
             sent = [publish(now_ms(), TOPIC, b"%d" % n) for n in range(2000)]
-            for message in sent[:1000]:
-                put(peer, message)
+            put_all(peer, sent[:1000])
             await until(lambda: first.messages, "the first message")
             await transport.unregister_listener(ANYTHING, None, first)
             heard = len(first.messages)
-            for message in sent[1000:]:
-                put(peer, message)
+            put_all(peer, sent[1000:])
             await until(lambda: {m.id for m in second.messages} == {m.id for m in sent}, "all messages")
             assert len(first.messages) == heard
 
@@ -187,8 +185,7 @@ async def test_more_topics_than_threads_are_received_alike_and_a_closed_one_make
                 for message in sent[: len(heard)]:
                     await until_matched(peer, key_for(message.attributes, ""))
                 inbox.clear()
-                for message in sent:
-                    put(peer, message)
+                put_all(peer, sent)
                 await until(lambda: len(inbox.messages) >= len(sent), "all messages")
                 for topic in heard:
                     assert [m for m in inbox.messages if m.attributes.source == topic] == [
@@ -240,12 +237,7 @@ async def test_order_is_kept_over_many_messages_in_both_directions() -> None:
         with raw_peer(connect=[endpoint]) as peer:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
             sent = [publish(now_ms(), TOPIC, b"%d" % n) for n in range(count)]
-
-            def put_all() -> None:
-                for message in sent:
-                    put(peer, message)
-
-            await asyncio.to_thread(put_all)
+            await asyncio.to_thread(put_all, peer, sent)
             await until(lambda: len(inbox.messages) >= count, "all messages", 30)
             assert inbox.messages == sent
 
@@ -286,8 +278,7 @@ async def test_paused_transport_delivers_later_and_in_order() -> None:
             await until_matched(peer, key_for(publish(now_ms(), TOPIC).attributes, ""))
             transport.set_receiving(False)
             sent = [publish(now_ms(), TOPIC, b"%d" % n) for n in range(1000)]
-            for message in sent:
-                put(peer, message)
+            put_all(peer, sent)
             assert inbox.messages == []
             transport.set_receiving(True)
             await until(lambda: len(inbox.messages) >= 1000, "all messages")
