@@ -80,12 +80,18 @@ def test_the_queries_of_the_documents_run(folder: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "features" / "nightly.md").read_text()
     text = text.partition("\n### SQL\n")[2].partition("\n## ")[0]
     queries = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
-    assert len(queries) == 2
+    assert len(queries) == 3
+    well = {"streamer": "well", "records": 9, "records_missing": 0, "records_impossible": 0, "files_left_out": 0}
+    (newest,) = (folder / "streamer_health" / f"date={DATE + dt.timedelta(days=2)}").iterdir()
+    pq.write_table(
+        pa.Table.from_pylist([well | {"clock_skew_ms": skew} for skew in (999.0, None)]), newest.with_name("more.parquet")
+    )
     with duckdb.connect() as database:
         for statement in ddl.statements("duckdb", str(folder)):
             database.execute(statement)
         for query in queries:
             assert database.execute(query).fetchall() != []
+        assert [row[0] for row in database.execute(queries[2]).fetchall()] == ["a"], "and not everybody"
 
 
 def test_spark_sees_every_table(spark: SparkSession, folder: Path) -> None:
