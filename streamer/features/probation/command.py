@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from functools import update_wrapper
 
 from streamer.tools import config
 from streamer.tools.running import DaemonAddress, NotAskedError, add_options, answered, ask, daemon_of, loaded
@@ -16,9 +17,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     text = "go back unless streamer confirm comes within this time, such as 10m, and wait for the end"
     reload = commands.choices["reload"]
     reload.add_argument("--probation", type=milliseconds, metavar="TIME", help=text)
-    plain = reload.get_default("command")
-    on_probation = answered(_on_probation)
-    reload.set_defaults(command=lambda each: plain(each) if each.probation is None else on_probation(each))
+    plain, ours = reload.get_default("command"), answered(_on_probation)
+    reload.set_defaults(command=update_wrapper(lambda each: (plain if each.probation is None else ours)(each), plain))
     text = "Confirm the configuration that is on probation."
     confirm = commands.add_parser("confirm", help=text, description=text)
     confirm.set_defaults(command=answered(_confirm))

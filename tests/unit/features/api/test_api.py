@@ -22,7 +22,7 @@ from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.api.played import SECRET, document_of, now_ms, play
 from tests.waiting import until
 
-NEEDS_PAGES = pytest.mark.needs("judge", "pair", "pause", "tap", "usubscription", "utwin")
+NEEDS_PAGES = pytest.mark.needs("judge", "live_audit", "pair", "pause", "probation", "tap", "usubscription", "utwin")
 """The document describes the pages of all features."""
 
 
