@@ -57,9 +57,16 @@ def of_features() -> list[str]:
     return list(tomllib.loads(BOUNDS.read_text()).get("features", {}))
 
 
+def folders_of(name: str) -> tuple[Path, Path]:
+    """Return the folder of a feature, or of its jobs on Spark (``NAME_jobs``), and that of its tests."""
+    of_jobs = name.removesuffix("_jobs")
+    parents = ("streamer/features", "tests/unit/features") if of_jobs == name else ("spark_jobs", "tests/spark")
+    return ROOT / parents[0] / of_jobs, ROOT / parents[1] / of_jobs
+
+
 def of_the_whole(folder: str) -> list[Path]:
     """Return the Python files of a folder that belong to no feature with a bound of its own."""
-    apart = {ROOT / parent / name for name in of_features() for parent in ("streamer/features", "tests/unit/features")}
+    apart = {folder for name in of_features() for folder in folders_of(name)}
     return [path for path in sources(folder) if not apart.intersection(path.parents)]
 
 
@@ -246,7 +253,7 @@ def _containers(tree: ast.Module) -> Iterator[str]:
 
 
 def _lines_of_feature(name: str) -> int:
-    return lines(sources(f"streamer/features/{name}"))
+    return lines(sources(str(folders_of(name)[0])))
 
 
 FIGURES: Mapping[str, Callable[[], int]] = {
@@ -256,7 +263,7 @@ FIGURES: Mapping[str, Callable[[], int]] = {
         path for path in sources("streamer/features/pair") if path.stem not in ("command", "config", "feature", "page")
     ),
     "test-lines": lambda: lines(of_the_whole("tests")),
-    "job-lines": lambda: lines(sources("spark_jobs")),
+    "job-lines": lambda: lines(of_the_whole("spark_jobs")),
     "demo-lines": lambda: lines(sources("demo")),
     "words": words,
     "repeats": lambda: len(repeated()),
