@@ -183,16 +183,18 @@ build/bench/.compiled: $(VENV)/.dev $(SOURCES)
 	touch $@
 
 # One feature less, in a copy: lint, and all quick tests but those of that feature and of the documents, which name it. The commit
-# chooses the feature, unless FEATURE does.
+# chooses the feature, unless FEATURE does. TESTS=tests runs all that `make test` runs.
 CHOSEN = $(or $(FEATURE),$(shell $(BIN)/python -m tests.without))
+WITHOUT := $(CURDIR)/build/without
 without: $(VENV)/.dev
-	rm -rf build/without
-	mkdir -p build/without && git ls-files -z | xargs -0 cp --parents -t build/without
+	rm -rf $(WITHOUT)
+	mkdir -p $(WITHOUT) && git ls-files -z | xargs -0 cp --parents -t $(WITHOUT)
+	@[ ! -d .mypy_cache ] || cp -R .mypy_cache $(WITHOUT)
 	@echo "Without $(CHOSEN)"
-	cd build/without && $(HERE)/python -m tests.without $(CHOSEN) && git init -q && git add -A && \
+	cd $(WITHOUT) && export PYTHONPATH=$(WITHOUT) && $(HERE)/python -m tests.without $(CHOSEN) && git init -q && git add -A && \
 		$(HERE)/ruff check . && $(HERE)/mypy && $(HERE)/lint-imports && $(HERE)/python -m tests.figures && \
 		$(HERE)/python -m pytest -n auto --maxprocesses 4 --dist loadfile \
-		tests/unit tests/flow tests/test_structure.py tests/test_figures.py
+		$(or $(TESTS),tests/unit tests/flow tests/test_structure.py tests/test_figures.py)
 
 bench: build/bench/.compiled
 	$(BIN)/python -m tests.bench $(ARGS)
