@@ -15,7 +15,7 @@ SBOM ?= build/sbom.cdx.json
 # Tests start hundreds of daemons: what they import is compiled once, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests without bench-spark bench-fleet interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
+.PHONY: demo test test-streamer test-jobs test-all test-long test-long-jobs test-compiled test-console test-lowest test-iceberg test-cluster test-packages wheels deb image chart lint bench soak profile bench-tests without bench-spark bench-fleet bench-driver interop fault upgrade nightly spark-zip proto lock screenshots sbom clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m demo $(if $(PAIR),--pair) $(if $(SECONDS),--seconds $(SECONDS))
@@ -217,6 +217,9 @@ bench-spark: $(VENV)/.dev
 # What a night costs beside the number of gateways.
 bench-fleet: $(VENV)/.dev
 	$(BIN)/python -m tests.bench.fleet $(ARGS)
+
+bench-driver: $(VENV)/.dev
+	$(BIN)/python -m tests.bench.driver $(ARGS)
 
 # Peers and brokers that others have written, in other languages. What cannot be built here is skipped, with the reason; the
 # first build takes a quarter of an hour. The summary at the end says what ran.

@@ -1,23 +1,13 @@
 """Which hours were unlike the same hour of the 14 days before?
 
-For each streamer, route and hour, three values are compared: the number of messages, the share that failed and the 99th
-percentile of the latency. The score is the robust z-score, 0.6745 × (value − median) / MAD. An hour is listed from a score
-of `THRESHOLD` on: a fleet has a thousand such values a day, and compared with so few days, an ordinary value exceeds 4 about
-once a night.
+For each streamer, route and hour, the number of messages, the share that failed and the 99th percentile of the latency are
+compared by the robust z-score, 0.6745 × (value − median) / MAD. Of so few days, an ordinary value exceeds 4 once a night.
 
 **Days.** A route is compared with those of the 14 days on which any streamer wrote, beginning with the first on which the
-route did. On such a day, an hour without a record counts as 0 messages. With fewer than `LEAST_DAYS` days, nothing is
-listed.
+route did. On such a day, an hour without a record counts as 0 messages.
 
-**MAD.** The MAD of a few days is often far too small by chance, and 0 if the days were alike. The column therefore holds the
-largest of:
-- the MAD of the hour;
-- the usual MAD of the route over all hours (the median of MAD / median for messages and latency, of the MAD for shares);
-- what chance alone does to counts (√median messages; a binomial share of as many messages);
-- 5 % of the median for messages, 10 % for latency, 0.1 percentage points for shares: smaller changes do not matter.
-
-**Silence.** An hour without any message is always listed if each of the days had at least `LEAST_TRAFFIC` messages in it:
-where traffic varies a lot, even 0 may be less than six deviations from the median.
+**MAD.** That of a few days is often too small by chance. The column holds the largest of the hour's, the usual one of the
+route over all hours, what chance alone does to counts, and what does not matter (`_floors`).
 """
 
 from pyspark.sql import Column, DataFrame, Window

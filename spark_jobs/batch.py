@@ -83,7 +83,7 @@ class Batch:
     def _put_together(self, dates: Sequence[dt.date], folder: str) -> DataFrame:
         """The records of these dates. A file that cannot be read is a fault only for those who ask for its date."""
         read = self._files(dates)
-        for date, copied in records.copies(self.spark, self.input, dates).items():
+        for date, copied in records.copies(self.spark, self.input, read).items():
             read[date] = {path: file for path, file in read[date].items() if path not in copied}
         for date, files in read.items():
             without = (self.left_out or {}).get(date, {})

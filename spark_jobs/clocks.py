@@ -16,19 +16,18 @@ from itertools import combinations
 from statistics import median
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from spark_jobs.arrow import tuples
 from spark_jobs.flows import crowded_pairs
 
 ONE_WAY_MIN_US = 1_000_000
 """With traffic in one direction only, a smaller difference may just as well be the transit."""
-MAX_SIGHTINGS = 200_000
-"""So many rows come to the driver at most. Beyond that, hours are put together, as `_HOURS` says; and beyond that, only the
-pairs of authorities with the most records are told apart."""
-_HOURS = (1, 6, 24)
-"""The least ages of a day tell a clock, too: a median of many hours is only less disturbed by a single one."""
-_SIGHTINGS_PER_PAIR = 100
+MAX_SIGHTINGS = 500_000
+"""Of more rows, days instead of hours come to the driver, with only a few pairs of authorities for each streamer."""
+_PAIRS = 2
+"""For each streamer: what tells its clock is where messages go both ways."""
 _HUBS = 8
 """Of a flow that many streamers see, each is compared with so many of the busiest: not all of them with each other."""
 _ENOUGH_MESSAGES = 10
@@ -134,24 +133,16 @@ def number_of(date: dt.date) -> int:
 
 
 def sightings(alike: DataFrame, most: int = MAX_SIGHTINGS) -> list[Sightings]:
-    """Who saw messages of whom, from records that are `alike`. Runs a query, and up to four more if that is too many.
+    """Who saw messages of whom, from records that are `alike`. Runs a query, and another one if that is too many.
 
     The least age excludes time in queues; the median over the hours excludes single events.
     """
-    for hours in _HOURS:
-        rows = alike if hours == 1 else _together(alike.withColumn("hour_of_message", _block(hours)))
-        found = rows.limit(most + 1).collect()
-        if len(found) <= most:
-            break
-    else:
-        found = _together(crowded_pairs(rows, most // _SIGHTINGS_PER_PAIR)).collect()
-    return [Sightings(*(row[name] for name in Sightings._fields)) for row in found]
-
-
-def _block(hours: int) -> Column:
-    """The first of so many hours, which begin and end with a date."""
-    hour = sf.col("hour_of_message")
-    return hour - sf.pmod(hour, sf.lit(hours))
+    found = alike.select(*Sightings._fields).limit(most + 1).toArrow()
+    if found.num_rows > most:
+        hour = sf.col("hour_of_message")
+        of_days = alike.withColumn("hour_of_message", hour - sf.pmod(hour, sf.lit(24)))
+        found = _together(crowded_pairs(of_days, _PAIRS)).select(*Sightings._fields).toArrow()
+    return list(map(Sightings._make, tuples(found)))
 
 
 def alike(records: DataFrame) -> DataFrame:

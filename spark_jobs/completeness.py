@@ -17,6 +17,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -220,7 +221,6 @@ class ExpectedStreamers:
         self._from = (until - 1) // 24 * 24
         self._first_date = _EPOCH + dt.timedelta(days=self._from // 24 - days + 1)
         self._done: set[str] = set()
-        self._judged: dict[str, tuple[int, str]] = {}
         self._events: dict[str, str] = {}
         self.lacking: dict[str, str] = {}
         """Why a streamer is not complete."""
@@ -246,7 +246,6 @@ class ExpectedStreamers:
             for name, fault in zip(asked, pool.map(self._judge, asked, hours), strict=True):
                 if fault is None:
                     self._done.add(name)
-                    self._judged.pop(name, None)
                 else:
                     self.lacking[name] = fault
         self.complete = len(expected) - len(self.lacking)
@@ -285,9 +284,6 @@ class ExpectedStreamers:
     def _fault(self, streamer: str, hours: Iterable[int]) -> str | None:
         """The same, by the records of these hours."""
         listed = [(hour, path) for hour in hours for path in self._traces.files(streamer, hour)]
-        key = hash(tuple(listed))
-        if streamer in self._judged and self._judged[streamer][0] == key:
-            return self._judged[streamer][1]
         extents: list[Extent] = []
         fault = None
         for hour, path in listed:
@@ -301,11 +297,8 @@ class ExpectedStreamers:
         found = holes(self._traces, extents)
         own = [each for each in found if read_us <= each.from_us < until_us and each.to_us > day_us]
         if fault is None and own:
-            first = min(own)
-            at = dt.datetime.fromtimestamp(max(first.from_us, day_us) // 1_000_000, dt.UTC)
+            at = dt.datetime.fromtimestamp(max(min(own).from_us, day_us) // 1_000_000, dt.UTC)
             fault = f"lacks {sum(each.records for each in own)} records from {at:%Y-%m-%dT%H:%M:%SZ} on"
-        if fault is not None:
-            self._judged[streamer] = key, fault
         return fault
 
     def told(self) -> Iterator[str]:
@@ -351,11 +344,9 @@ def _span_s(text: str) -> int:
 
 
 def _share(text: str) -> float:
-    try:
+    with suppress(ValueError):
         if 0 < (share := float(text)) <= 1:
             return share
-    except ValueError:
-        pass
     raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0 and up to 1, such as 0.99")
 
 
@@ -366,17 +357,16 @@ def main(argv: Sequence[str] | None = None, sleep: Callable[[float], None] = tim
         "python -m spark_jobs.completeness", description="Wait until the traces of the streamers are complete up to an hour."
     )
     until = "a full hour in UTC, such as 2026-11-26T24:00Z: all records from the beginning of that date on must be there"
-    timeout = "how long to wait, such as 90s, 30m, 2h (default: look once)"
-    every = "how long to wait between looks (default: 60s)"
-    share = "enough, of the streamers (default: 1); parked vehicles are silent"
     expected = "expect streamers with records in so many days up to T (default: 7)"
     folder = "folder of the traces: local, s3a:, s3:, gs:, abfs:, hdfs:"
-    parser.add_argument("--input", required=True, metavar="DIR", help=folder)
-    parser.add_argument("--wait-complete-until", required=True, type=_until, metavar="T", dest="until", help=until)
-    parser.add_argument("--timeout", type=_span_s, default=0, metavar="T", help=timeout)
-    parser.add_argument("--share", type=_share, default=1.0, metavar="S", help=share)
-    parser.add_argument("--days", type=int, default=7, metavar="N", choices=range(1, 91), help=expected)
-    parser.add_argument("--every", type=_span_s, default=60, metavar="T", help=every)
+    share = "enough, of the streamers (default: 1); parked vehicles are silent"
+    add = parser.add_argument
+    add("--input", required=True, metavar="DIR", help=folder)
+    add("--wait-complete-until", required=True, type=_until, metavar="T", dest="until", help=until)
+    add("--timeout", type=_span_s, default=0, metavar="T", help="how long to wait, such as 90s, 30m (default: look once)")
+    add("--share", type=_share, default=1.0, metavar="S", help=share)
+    add("--days", type=int, default=7, metavar="N", choices=range(1, 91), help=expected)
+    add("--every", type=_span_s, default=60, metavar="T", help="how long to wait between looks (default: 60s)")
     given = parser.parse_args(argv)
     ends_s = time.monotonic() + given.timeout
     try:

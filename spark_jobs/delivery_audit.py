@@ -4,10 +4,8 @@ A message belongs to the date of its own time, `msg_ts`, whatever the date of it
 before and after are therefore read, too. A message that waits longer than that looks lost at first.
 
 1. One shuffle by message id gives, for each message, a *signature* (hashes of its flow and its records, summed up) and the
-   time to its last confirmation. There are few distinct signatures, so it is enough to look at the records of one message
-   for each: its *example*.
-2. `verdict.judge` decides on the signatures, in the driver. The effort grows with the number of flows and of ways in which
-   messages were repeated, not with that of messages.
+   time to its last confirmation. The records of one message for each signature are looked at: its *example*.
+2. `verdict.judge` decides on the signatures, in the driver, once for each kind of flow (`kinds`).
 3. Both tables are the verdicts, joined to the result of 1.
 
 Unknown is what became of a message that none of the streamers behind its hand-over has, if the hour of one that wrote then
@@ -20,36 +18,33 @@ at one endpoint.
 """
 
 import datetime as dt
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import accumulate
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import accumulate, chain, starmap
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from spark_jobs import clocks, job, streamer_health, wide
+from spark_jobs import clocks, job, kinds, streamer_health, wide
+from spark_jobs.arrow import tuples
 from spark_jobs.batch import Batch
 from spark_jobs.clocks import Sightings, number_of
 from spark_jobs.flows import CROWDED, crowded, flow_hash, told_apart, without_crowded_ends
-from spark_jobs.session import broadcast, small_frame
+from spark_jobs.session import broadcast
 from spark_jobs.spans import ALWAYS, DAY_MS, HOURS, REACH_DAYS, Holes, SkewsUs, Spans, topic_spans
 from spark_jobs.tables import COMPLETENESS, DELIVERY_AUDIT, DELIVERY_AUDIT_DETAIL
-from spark_jobs.verdict import Sighting, Signature, Verdict, judge, judge_crowded, leads, rank, rank_crowded
 from spark_jobs.wide import WIDE, Shown
 
 GRACE_US = 600_000_000
 """A message is lost only if the next streamer's records reach so far beyond the time of the hand-over."""
-MAX_SIGNATURES = 100_000
-"""Beyond that, only the flows with the most messages are judged each on its own."""
+MAX_SIGNATURES = 1_000_000
+"""Ten for each of 100 000 gateways. Beyond that, only the flows with the most messages are judged each on its own."""
 
 _ID_BITS = 36
 """Bits of a hash, behind the 27 bits of the ms of the day: one long, in which only messages of the same ms can collide."""
 _HALF_BITS = 32
 """Of each half of a hash, 2 to the power of 31 fit into a sum."""
 _KIND = ("streamer", "route", "egress", "address", "outcome", "ucode")
-_kind = attrgetter(*_KIND)
 _SHOWN = (
     *_KIND, "ingress_transport", "egress_transport", "src_authority", "sink_authority", "msg_type",
 )  # fmt: skip
@@ -71,7 +66,6 @@ _FINDINGS = (
 )
 
 Keep = Callable[[DataFrame], DataFrame]
-ClocksOfDates = Mapping[dt.date, Mapping[str, clocks.ClockEstimate]]
 
 
 def transform(
@@ -86,8 +80,8 @@ def transform(
     """Records (`schema.PARTITIONED`) around some dates, their `clocks.sightings`, and `tables.COMPLETENESS` →
     `tables.DELIVERY_AUDIT` and `tables.DELIVERY_AUDIT_DETAIL` of these dates.
 
-    Runs up to four small queries and collects their results: signatures, their records, the spans of topics, hours. Of more
-    than `most` signatures, some flows are crowded (`flows`): which ones is another query.
+    Collects the records of one message for each signature, the spans of topics and hours of which something is missing. Of
+    more than `most` signatures, some flows are crowded (`flows`): which ones is another query.
     """
     spark = records.sparkSession
     seen = {date: _clocked(sightings, date) for date in dates}
@@ -95,13 +89,17 @@ def transform(
     skews_us = {date: {name: round(each.skew_us or 0) for name, each in clock[date].items()} for date in dates}
     of_dates, has_wide = wide.marked(_of_dates(records, dates), seen)
     messages = keep(fates(of_dates, skews_us, has_wide))
-    counted = _counted(messages).limit(most + 1).collect()
-    if len(counted) > most:
+    counted = keep(_counted(messages))
+    if counted.count() > most:
         of_dates = crowded(of_dates, _flows_apart(of_dates, most, has_wide))
         messages = keep(fates(of_dates, skews_us, has_wide, is_crowded=True))
-        counted = _counted(messages).collect()
-    totals = {date: _totals(each) for date, each in seen.items()} if has_wide else {}
-    verdicts = _verdicts(of_dates, counted, clock, skews_us, totals)
+        counted = keep(_counted(messages))
+    seen_of = without_crowded_ends(_of_messages(of_dates, counted.withColumnRenamed("example", "id")))
+    shown: Iterable[Shown] = _shown(seen_of.where(~sf.col(WIDE)) if has_wide else seen_of, skews_us)
+    if has_wide:
+        totals = {date: _totals(each) for date, each in seen.items()}
+        shown = chain(shown, wide.shown(seen_of, skews_us, totals))
+    verdicts = list(kinds.judged(shown, clock))
     topics = {each.flow ^ number_of(each.date) for each in verdicts if each.verdict.missing_at and each.sink is None}
     names = {name for each in verdicts for way in each.verdict.missing_at for name in way}
     spans = Spans(sightings, topic_spans(records, topics), skews_us, _holes(hours, names))
@@ -246,67 +244,19 @@ def _clocked(sightings: Iterable[Sightings], date: dt.date) -> list[Sightings]:
     return [each._replace(sink_authority=None) if each.is_publish else each for each in found]
 
 
-class _FlowVerdict(NamedTuple):
-    """`extra`: copies of each message that were delivered again over the same way. `aside`: those that were set aside."""
-
-    date: dt.date
-    flow: int
-    source: str | None
-    sink: str | None
-    kind: str
-    extra: int
-    aside: int
-    verdict: Verdict
-
-
 def _counted(messages: DataFrame) -> DataFrame:
     """For each signature the number of messages and the id of one."""
     return messages.groupBy("signature").agg(sf.count("*").alias("messages"), sf.min("id").alias("example"))
 
 
-def _verdicts(
-    of_dates: DataFrame,
-    counted: Sequence[Any],
-    clock: ClocksOfDates,
-    skews_us: SkewsUs,
-    totals: Mapping[dt.date, Mapping[str, int]],
-) -> list[_FlowVerdict]:
-    """The verdict on each signature. `totals`: see `wide.shown`; none if no flow is wide."""
-    of_example = {row.example: row for row in counted}
-    examples = small_frame(of_dates.sparkSession, [(each,) for each in of_example], "id BIGINT")
-    seen_of = without_crowded_ends(_of_messages(of_dates, examples))
-    shown = _shown(seen_of.where(~sf.col(WIDE)) if totals else seen_of, skews_us)
-    if totals:
-        shown += wide.shown(seen_of, skews_us, totals)
-    records: dict[int, list[Shown]] = defaultdict(list)
-    for row in shown:
-        records[row.id].append(row)
-    texts = {row.flow: (row.date, row.src_authority, row.sink_authority, row.msg_type) for row in shown}
-    flows: dict[dt.date, dict[int, list[Signature]]] = defaultdict(lambda: defaultdict(list))
-    copies: dict[int, tuple[int, int]] = {}
-    for example, seen in sorted(records.items()):
-        alike, date = of_example[example], seen[0].date
-        flows[date][seen[0].flow].append(Signature(alike.signature, alike.messages, _sightings(seen)))
-        copies[alike.signature] = _copies(seen)
-    return [
-        _FlowVerdict(date, flow, *texts[flow][1:], *copies[verdict.key], verdict)
-        for date, of_date in flows.items()
-        for flow, verdict in _judged(of_date, texts, clock[date])
-    ]
-
-
-def _shown(records: DataFrame, skews_us: SkewsUs) -> list[Shown]:
-    """The records of examples, those that are alike together. Runs a query."""
-    rows = (
-        records.groupBy("date", "flow", "id", *_SHOWN)
-        .agg(sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us"))
-        .collect()
+def _shown(records: DataFrame, skews_us: SkewsUs) -> Iterator[Shown]:
+    """The records of examples, those that are alike together; each flow's follow each other. Runs a query."""
+    rows = records.groupBy("date", "flow", "id", *_SHOWN, "signature", "messages").agg(
+        sf.count("*").alias("times"), sf.unix_micros(sf.min("ts")).alias("at_us")
     )
-    found = []
-    for row in rows:
-        at_us = row.at_us - skews_us[row.date].get(row.streamer, 0)
-        found.append(Shown(**row.asDict() | {"at_us": at_us}))
-    return found
+    fields = Shown._fields[: len(rows.columns)]
+    for row in starmap(Shown, tuples(rows.select(*fields).toArrow().sort_by("flow"))):
+        yield row._replace(at_us=row.at_us - skews_us[row.date].get(row.streamer, 0))
 
 
 def _totals(seen: Iterable[Sightings]) -> dict[str, int]:
@@ -315,56 +265,6 @@ def _totals(seen: Iterable[Sightings]) -> dict[str, int]:
     for each in seen:
         totals[each.streamer] += each.messages
     return totals
-
-
-def _sightings(records: Iterable[Shown]) -> tuple[Sighting, ...]:
-    """Those of one message, in the order of corrected clocks. What was delivered again over the same way is there twice."""
-    found = []
-    for row in records:
-        egress = row.egress if row.address is None else f"{row.egress} to {row.address}"
-        ends = row.ingress_transport, row.egress_transport, row.seen_at
-        found += [Sighting(row.streamer, row.route, egress, row.outcome, row.ucode, row.at_us, *ends)] * (
-            1 + row.is_repeated
-        )
-    return tuple(sorted(found, key=lambda each: each.at_us))
-
-
-def _copies(records: Sequence[Shown]) -> tuple[int, int]:
-    """How many copies were delivered again over the same way, and how many were set aside."""
-    delivered: Counter[tuple[Any, ...]] = Counter()
-    extra = 0
-    for row in records:
-        if row.outcome != "delivered":
-            continue
-        if row.places is None:
-            delivered[_kind(row)] += row.times
-        else:
-            extra += row.times - row.places
-    aside = sum(row.times for row in records if row.outcome == "duplicate")
-    return extra + sum(times - 1 for times in delivered.values()), aside
-
-
-def _judged(
-    flows: Mapping[int, Sequence[Signature]], texts: Mapping[int, tuple[Any, ...]], clock: Mapping[str, clocks.ClockEstimate]
-) -> Iterator[tuple[int, Verdict]]:
-    """The verdicts on all flows of one date."""
-
-    def trust(x: str, y: str) -> bool:
-        return x in clock and y in clock and clock[x].group == clock[y].group
-
-    orders = {
-        flow: rank_crowded(signatures) if texts[flow][1] is None else rank(signatures, texts[flow][1], trust)
-        for flow, signatures in flows.items()
-    }
-    apart = {flow: signatures for flow, signatures in flows.items() if texts[flow][1] is not None}
-    proven = {way for flow, signatures in apart.items() for way in leads(signatures, orders[flow])}
-    for flow, signatures in flows.items():
-        if flow in apart:
-            verdicts = judge(signatures, orders[flow], texts[flow][2] is None, proven)
-        else:
-            verdicts = judge_crowded(signatures, orders[flow])
-        for verdict in verdicts:
-            yield flow, verdict
 
 
 def _holes(hours: DataFrame | None, names: Set[str]) -> Holes:

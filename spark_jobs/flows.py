@@ -5,10 +5,9 @@ that the caller chooses are told apart. All others are *crowded*, and count as o
 left out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
 from spark_jobs.session import broadcast
@@ -42,29 +41,32 @@ def flow_hash() -> Column:
 
 def crowded(apart: DataFrame, flows: Collection[int]) -> DataFrame:
     """Records that are `told_apart`, with only these flows, by their hashes, told apart from now on."""
-    marked = _marked(apart.withColumn("way", flow_hash()), {"way": "BIGINT"}, [(each,) for each in flows])
-    return marked.withColumn("address", sf.when(~sf.col(CROWDED), sf.col("address"))).drop("way")
+    known = broadcast(apart.sparkSession, [(each, True) for each in flows], "way BIGINT, is_known BOOLEAN")
+    joined = apart.withColumn("way", flow_hash()).join(known, "way", "left").withColumn(CROWDED, sf.col("is_known").isNull())
+    return joined.withColumn("address", sf.when(~sf.col(CROWDED), sf.col("address"))).drop("way", "is_known")
 
 
-def crowded_pairs(rows: DataFrame, most: int) -> DataFrame:
-    """Sums of `records`, with the authorities of source and sink for only so many pairs of them: the others have neither.
-
-    Runs a query, and collects the pairs.
-    """
-    counted = rows.groupBy(*_ENDS).agg(sf.sum("records").alias("of_pair"))
-    largest = counted.orderBy(sf.desc("of_pair"), *_ENDS).limit(most).select(*_ENDS).collect()
-    return without_crowded_ends(_marked(rows, dict.fromkeys(_ENDS, "STRING"), largest)).drop(CROWDED)
+def crowded_pairs(rows: DataFrame, each: int) -> DataFrame:
+    """Sums of `records`, with authorities only where source and sink, in whatever order, are among the `each` that tell most
+    of a streamer: those that others see, too, with messages both ways, and of these the ones with the most records."""
+    pair = {"low": sf.least(*_ENDS), "high": sf.greatest(*_ENDS)}
+    order = Window.partitionBy("streamer").orderBy(*map(sf.desc, ("is_shared", "is_both", "of_pair")), *pair)
+    is_shared = sf.min("streamer").over(Window.partitionBy(*pair)) != sf.max("streamer").over(Window.partitionBy(*pair))
+    best = (
+        rows.withColumns(pair)
+        .groupBy("streamer", *pair)
+        .agg((sf.min(_ENDS[0]) != sf.max(_ENDS[0])).alias("is_both"), sf.sum("records").alias("of_pair"))
+        .withColumn("is_shared", is_shared)
+        .withColumn("place", sf.row_number().over(order))
+        .where(sf.col("place") <= each)
+        .select(*(sf.col(name).alias(f"known_{name}") for name in pair), sf.lit(True).alias("is_known"))
+        .distinct()
+    )
+    same = [sf.col(name).eqNullSafe(sf.col(f"known_{name}")) for name in pair]
+    joined = rows.withColumns(pair).join(sf.broadcast(best), same, "left").withColumn(CROWDED, sf.col("is_known").isNull())
+    return without_crowded_ends(joined.select(*rows.columns, CROWDED)).drop(CROWDED)
 
 
 def without_crowded_ends(marked: DataFrame) -> DataFrame:
     """Records that have `CROWDED`, with authorities only where it is false."""
     return marked.withColumns({name: sf.when(~sf.col(CROWDED), sf.col(name)) for name in _ENDS})
-
-
-def _marked(records: DataFrame, keys: Mapping[str, str], known: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """With `CROWDED`: whether the keys of a record (names and types) are none of the known ones."""
-    ddl = ", ".join(f"known_{name} {type_}" for name, type_ in keys.items())
-    few = broadcast(records.sparkSession, known, ddl).withColumn("is_known", sf.lit(True))
-    same = [sf.col(name).eqNullSafe(sf.col(f"known_{name}")) for name in keys]
-    joined = records.join(few, same, "left").withColumn(CROWDED, sf.col("is_known").isNull())
-    return joined.drop("is_known", *(f"known_{name}" for name in keys))

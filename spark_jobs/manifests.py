@@ -13,17 +13,25 @@ whose tables are in place, so the date stays stale.
 
 import datetime as dt
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from spark_jobs.records import File, NewerVersionError, date_of
+import numpy as np
+
+from spark_jobs.records import File, NewerVersionError, date_of, hashes
 from spark_jobs.schema import VERSION
 from spark_jobs.storage import Storage
 
-_FORMAT = 2
+_OF_PATH = np.uint64(24)
+_FORMAT = 3
+"""Up to 2, each file was listed by its path; such a manifest can be read."""
 
 Files = Mapping[dt.date, Mapping[str, File]]
 """The files of each date, by their path below the date's folder."""
+
+Seen = Mapping[str, File] | bytes
+"""The files of a date, or their hashes: see `records.hashes`."""
 
 LeftOut = Mapping[str, tuple[File, str]]
 
@@ -32,8 +40,8 @@ LeftOut = Mapping[str, tuple[File, str]]
 class Manifest:
     """The content of one manifest."""
 
-    files: Files
-    """All files that any of its tables was made from, even in a run that was interrupted."""
+    files: Mapping[dt.date, Seen]
+    """All files that any of its tables was made from, even in a run that was interrupted: their hashes, ascending."""
     done: bool
     """Whether the record tables belong to these files. False while they are made, and after a kill or a failure."""
     trends: bool
@@ -43,6 +51,15 @@ class Manifest:
     left_out: LeftOut = field(default_factory=dict)
     """The files of the date itself that its tables lack, with the reason. As long as they and these jobs stay the same, they
     need not be looked at again."""
+
+    def __post_init__(self) -> None:
+        files = {date: np.sort(hashes(found)).tobytes() for date, found in self.files.items()}
+        object.__setattr__(self, "files", files)
+
+    def without(self, left_out: Mapping[dt.date, Iterable[str]]) -> "Manifest":
+        """The same without some files, by their paths."""
+        gone = {date: dict.fromkeys(left_out.get(date, ()), File(0, 0)) for date in self.files}
+        return replace(self, files={date: _without(files, gone[date]).tobytes() for date, files in self.files.items()})
 
 
 class Manifests:
@@ -64,10 +81,12 @@ class Manifests:
             found_format = int(content["format"])
             if found_format > _FORMAT:
                 raise NewerVersionError(self._path(date), found_format, _FORMAT)
-            if found_format != _FORMAT:
+            if found_format < 2:
                 return None
             files = {
                 dt.date.fromisoformat(day): {path: File(*seen) for path, seen in found.items()}
+                if found_format == 2
+                else b64decode(found)
                 for day, found in content["files"].items()
             }
             left_out = {path: (File(*seen), str(why)) for path, (*seen, why) in content.get("left_out", {}).items()}
@@ -85,7 +104,7 @@ class Manifests:
         return [date for name in names if (date := date_of(name)) is not None]
 
     def put(self, date: dt.date, manifest: Manifest) -> None:
-        files = {str(day): dict(found) for day, found in manifest.files.items()}
+        files = {str(day): b64encode(hashes(found).tobytes()).decode() for day, found in manifest.files.items()}
         content = {"format": _FORMAT, "date": str(date), "done": manifest.done, "trends": manifest.trends}
         content |= {"run": manifest.run, "files": files}
         if manifest.left_out:
@@ -100,18 +119,24 @@ class Manifests:
         return f"{self._root}/date={date}.json"
 
 
+def _without(files: Seen, others: Seen) -> np.ndarray:
+    """The hashes of the files whose paths the others lack, whatever their sizes and times."""
+    found = hashes(files)
+    return found[np.isin(found >> _OF_PATH, hashes(others) >> _OF_PATH, invert=True)]
+
+
 def grown(manifest: Manifest, files: Files, reads: Iterable[dt.date]) -> bool:
     """Whether there is a file that the manifest does not list, or lists with another size or time."""
-    listed = manifest.files
-    return any(listed.get(date, {}).get(path) != file for date in reads for path, file in files.get(date, {}).items())
+    now = {date: hashes(files.get(date, {})) for date in reads}
+    return any(np.isin(found, hashes(manifest.files.get(date, b"")), invert=True).any() for date, found in now.items())
 
 
 def gone(manifest: Manifest, files: Files, reads: Iterable[dt.date]) -> int:
     """How many files of these dates the manifest lists that are gone."""
-    return sum(path not in files.get(date, {}) for date in reads for path in manifest.files.get(date, {}))
+    return sum(len(_without(manifest.files.get(date, b""), files.get(date, {}))) for date in reads)
 
 
-def united(earlier: Files, later: Files) -> dict[dt.date, dict[str, File]]:
+def united(earlier: Mapping[dt.date, Seen], later: Files) -> dict[dt.date, Seen]:
     """The files of both; where they differ, those of ``later``."""
-    dates = sorted({*earlier, *later})
-    return {date: {**earlier.get(date, {}), **later.get(date, {})} for date in dates}
+    both = {date: (_without(files, later.get(date, {})), hashes(later.get(date, {}))) for date, files in earlier.items()}
+    return {**later, **{date: np.concatenate(parts).tobytes() for date, parts in both.items()}}

@@ -1,8 +1,7 @@
 """Small trace files put together: the copies of their records from which the jobs read a fleet's traces.
 
-A fleet uploads a hundred thousand files a day. Each job that reads a date, and each of its neighbours, would ask the store
-for every one of them, and to open a small file takes Spark longer than to read it. So it is read once, whole: its records
-go into a *part*, below the tables, or for files of this machine in a temporary folder:
+A fleet uploads a hundred thousand files a day, and to open one takes Spark longer than to read it. So each is read once: its
+records go into a *part*, below the tables, or for files of this machine in a temporary folder:
 
     <output>/_merged/date=D/<name>-0.parquet, …     the records, with hour and streamer as columns
     <output>/_merged/date=D/<name>.json             the files that they come from; written last
@@ -20,6 +19,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -86,10 +86,11 @@ def merge(
         return 0, {}
     writer = _PartWriter(storage, _folder(output, date))
     faults: dict[str, str] = {}
-    remaining = iter(new)
+    remaining, here = iter(new), storage.local(traces)
+    folder = f"{here or traces}/date={date}"
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="merge") as pool:
         while some := list(islice(remaining, _IN_MEMORY)):
-            fetched = pool.map(lambda path: _fetched(storage, f"{traces}/date={date}", path, files[path]), some)
+            fetched = pool.map(lambda path: _fetched(None if here else storage, folder, path, files[path]), some)
             for path, found in zip(some, fetched, strict=True):
                 if isinstance(found, str):
                     faults[path] = found
@@ -137,12 +138,15 @@ def _folder(output: str, date: dt.date) -> str:
     return f"{output}/_merged/date={date}"
 
 
-def _fetched(storage: Storage, folder: str, path: str, file: File) -> pa.Table | str | None:
-    """The records of a file with their hour and streamer, or why they cannot be used. None: it cannot be reached now."""
+def _fetched(storage: Storage | None, folder: str, path: str, file: File) -> pa.Table | str | None:
+    """The records of a file with their hour and streamer, or why they cannot be used. None: it cannot be reached now.
+
+    `storage`: None if the folder is on this machine.
+    """
     if (fault := quarantine.name_fault(path)) is not None:
         return fault
     try:
-        content = storage.readable(f"{folder}/{path}", file.size_bytes)
+        content = f"{folder}/{path}" if storage is None else storage.readable(f"{folder}/{path}", file.size_bytes)
     except OSError:
         return None
     try:
@@ -170,12 +174,19 @@ def _same(value: Any, rows: pa.Table, kind: pa.DataType) -> pa.Array:
 
 def _whole(rows: pa.Table) -> pa.Table:
     """With the columns of `schema.TRACE`, and no others."""
-    schema = pa.schema([field.with_nullable(True) for field in arrow_schema(TRACE)])
+    schema = _schema()
+    if (rows.column_names, rows.schema.types) == (schema.names, schema.types):
+        return pa.table(rows.columns, schema=schema)
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+@cache
+def _schema() -> pa.Schema:
+    return pa.schema([field.with_nullable(True) for field in arrow_schema(TRACE)])
 
 
 class _PartWriter:

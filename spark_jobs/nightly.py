@@ -198,9 +198,8 @@ class NightlyRun:
                 self._manifests.put(date, replace(now, done=False))
                 self._progress.say(f"{date}: another run has written these tables meanwhile: the date runs again next time")
             elif date not in self.failed:
-                files = quarantine.accepted(manifest.files, self._left_out)
                 left_out = self._left_out_of(date, self._listed)
-                self._manifests.put(date, replace(manifest, files=files, left_out=left_out))
+                self._manifests.put(date, replace(manifest.without(self._left_out), left_out=left_out))
 
     def _left_out_of(self, date: dt.date, listed: Files) -> dict[str, tuple[File, str]]:
         """The files of a date that are left out, with the reason."""
@@ -383,7 +382,7 @@ def _night(options: arguments.JobArguments, outcome: run_metrics.Run, began_s: f
         files = records.files(spark, options.input, read, strict=False)
         left_out.update(_refused(options, storage, manifests, files, progress))
         work = night.everything(dates) if options.dates else night.stale(dates, files)
-        for date, copies in records.copies(spark, options.input, work).items():
+        for date, copies in records.copies(spark, options.input, {date: files[date] for date in work}).items():
             told = f"left out: {len(copies)} (such as {options.input}/date={date}/{copies[0]})"
             progress.say(f"{date}: files with the content of another one beside them, {told}")
         succeeded = night.run(work, files, first, asked=bool(options.dates))

@@ -12,14 +12,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import compress
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.arrow import arrow_schema
-from spark_jobs.records import File, LeftOut, content_fault, date_of, newer, unreadable
+from spark_jobs.records import File, LeftOut, Listing, content_fault, date_of, hashes, newer, unreadable
 from spark_jobs.schema import TRACE, VERSION, VERSION_KEY
 from spark_jobs.storage import Storage, file_of
 
@@ -38,7 +40,7 @@ def refused(
     storage: Storage,
     traces: str,
     files: Files,
-    known: Iterable[Files] = (),
+    known: Iterable[Mapping[dt.date, Mapping[str, File] | bytes]] = (),
     before: Mapping[dt.date, Mapping[str, tuple[File, str]]] | None = None,
 ) -> LeftOut:
     """Those of the files that have a fault. `known`: files that were used before. `before`: those that were left out, with
@@ -47,20 +49,17 @@ def refused(
     for date, were in (before or {}).items():
         if same := {path: why for path, (file, why) in were.items() if files.get(date, {}).get(path) == file}:
             found[date] = same
-    used: dict[dt.date, dict[str, File]] = defaultdict(dict)
-    for each in known:
-        for date, of_date in each.items():
-            used[date].update(of_date)
-    asked = [
-        (date, path, file)
-        for date, of_date in files.items()
-        for path, file in of_date.items()
-        if used.get(date, {}).get(path) != file and path not in found.get(date, {})
-    ]
+    asked, used = [], list(known)
+    for date, of_date in files.items():
+        seen = [hashes(each.get(date, b"")) for each in (*used, {})]
+        fresh = np.isin(hashes(of_date), np.concatenate(seen), invert=True)
+        asked += [(date, path, file) for path, file in compress(of_date.items(), fresh) if path not in found.get(date, {})]
+
+    here = storage.local(traces)  # asked once: it takes longer than a footer
 
     def judged(each: tuple[dt.date, str, File]) -> str | None:
         date, path, file = each
-        return _fault(storage, f"{traces}/date={date}/{path}", file)
+        return _fault(None if here else storage, f"{here or traces}/date={date}/{path}", file)
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="footer") as pool:
         for (date, path, _), reason in zip(asked, pool.map(judged, asked), strict=True):
@@ -85,10 +84,10 @@ def broken(storage: Storage, traces: str, files: Files, error: BaseException) ->
     return None
 
 
-def accepted(files: Files, left_out: LeftOut) -> dict[dt.date, dict[str, File]]:
+def accepted(files: Files, left_out: LeftOut) -> dict[dt.date, Mapping[str, File]]:
     """The files without those that are left out."""
     return {
-        date: {path: file for path, file in of_date.items() if path not in left_out.get(date, {})}
+        date: Listing(each for each in of_date.items() if each[0] not in left_out[date]) if left_out.get(date) else of_date
         for date, of_date in files.items()
     }
 
@@ -111,12 +110,12 @@ def by_streamer(of_date: Iterable[str]) -> dict[str, Counter[int]]:
     return counts
 
 
-def _fault(storage: Storage, path: str, file: File) -> str | None:
+def _fault(storage: Storage | None, path: str, file: File) -> str | None:
+    """Why a file cannot be used; None if it can. `storage`: None if the path is one of this machine."""
     if (fault := name_fault(path)) is not None:
         return fault
-    here = storage.local(path)
     try:
-        footer = pq.read_metadata(here if here is not None else storage.tail(path, file.size_bytes, _FOOTER_BYTES))
+        footer = pq.read_metadata(path if storage is None else storage.tail(path, file.size_bytes, _FOOTER_BYTES))
     except FileNotFoundError:  # deleted since, which is for those who read it
         return None
     except (pa.ArrowException, OSError) as error:
@@ -136,7 +135,12 @@ def footer_fault(footer: Any) -> str | None:
             return f"its format {version.decode(errors='replace')!r} is not a number"
         if int(version) > VERSION:
             return _newer(int(version))
-    found = footer.schema.to_arrow_schema()
+    return _schema_fault(footer.schema.to_arrow_schema().remove_metadata()) or null_fault(_nulls(footer))
+
+
+@cache
+def _schema_fault(found: pa.Schema) -> str | None:
+    """The same of its columns: a fleet's files have few schemas."""
     for name, wanted in _wanted().items():
         at = found.get_all_field_indices(name)
         if name in NEEDED and not at:
@@ -145,7 +149,7 @@ def footer_fault(footer: Any) -> str | None:
             return f"column {name} is there {len(at)} times"
         if at and not _fits(found.field(at[0]).type, wanted):
             return f"column {name} is {found.field(at[0]).type}, not {wanted}"
-    return null_fault(_nulls(footer))
+    return None
 
 
 def null_fault(nulls: Mapping[str, int]) -> str | None:
@@ -157,10 +161,11 @@ def null_fault(nulls: Mapping[str, int]) -> str | None:
 def _nulls(footer: Any) -> Counter[str]:
     """How many records lack each of the columns that none may lack, as far as the statistics tell."""
     found: Counter[str] = Counter()
+    places = {place: path for place in range(footer.num_columns) if (path := footer.schema.column(place).path) in NEEDED}
     for group in map(footer.row_group, range(footer.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in NEEDED and (stats := column.statistics) is not None and stats.has_null_count:
-                found[column.path_in_schema] += stats.null_count
+        for place, path in places.items():
+            if (stats := group.column(place).statistics) is not None and stats.has_null_count:
+                found[path] += stats.null_count
     return found
 
 

@@ -9,13 +9,16 @@ import hashlib
 import io
 import os
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +59,26 @@ class File(NamedTuple):
     modified_ms: int
 
 
+class Listing(dict[str, File]):
+    """The files of a date, by their path below its folder. Not changed once its hashes were asked for."""
+
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """Eight bytes for each file, where a large fleet's paths are gigabytes: 40 bits for its path, 24 for the rest."""
+        return np.fromiter(starmap(_hash, self.items()), "<u8", len(self))
+
+
+def _hash(path: str, file: File) -> int:
+    of_path = hashlib.blake2b(path.encode(errors="surrogatepass"), digest_size=5).digest()
+    return int.from_bytes(of_path) << 24 | zlib.crc32(b"%d,%d" % file) & 0xFFFFFF
+
+
+def hashes(files: Mapping[str, File] | bytes) -> np.ndarray:
+    """The hashes of files, or what a manifest has of them."""
+    listed = files if isinstance(files, Listing | bytes) else Listing(files)
+    return np.frombuffer(listed, "<u8") if isinstance(listed, bytes) else listed.hashes
+
+
 def dates(spark: SparkSession, traces: str) -> list[dt.date]:
     """The dates that have a folder, ascending. Raises InputMissingError."""
     return dates_in(_checked(Storage(spark), traces), traces)
@@ -78,13 +101,11 @@ def read(spark: SparkSession, traces: str, wanted: Mapping[dt.date, Iterable[str
     return spark.read.schema(PARTITIONED).option("basePath", traces).parquet(*paths)
 
 
-def files(
-    spark: SparkSession, traces: str, wanted: Iterable[dt.date], *, strict: bool = True
-) -> dict[dt.date, dict[str, File]]:
+def files(spark: SparkSession, traces: str, wanted: Iterable[dt.date], *, strict: bool = True) -> dict[dt.date, Listing]:
     """The files of each of these dates, by their path below its folder. Raises StorageError, and if it is `strict`
     NewerVersionError, as `read` does."""
     wanted = set(wanted)
-    found: dict[dt.date, dict[str, File]] = {date: {} for date in sorted(wanted)}
+    found = {date: Listing() for date in sorted(wanted)}
     folders = _folders(spark, traces, wanted)
     here = Storage(spark).local(traces)
     listed = (
@@ -122,35 +143,24 @@ def _listed_here(folders: Iterable[Path]) -> Iterator[tuple[str, File]]:
                     yield str(path), File(status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def copies(spark: SparkSession, traces: str, wanted: Iterable[dt.date]) -> dict[dt.date, list[str]]:
-    """The files of these dates with the content of another one beside them, by their paths below the date's folder."""
-    if (here := Storage(spark).local(traces)) is None:
-        return {}
-    found = {}
-    for folder in (Path(here, f"date={date}") for date in sorted(set(wanted))):
-        if copied := [os.path.relpath(path, folder) for path in _copies(dict(_listed_here([folder])))]:
-            found[dt.date.fromisoformat(folder.name[5:])] = copied
-    return found
-
-
-def _copies(listed: Mapping[str, File]) -> list[str]:
-    """Those of the files that have the content of another one in their folder, which is the first by its name.
+def copies(spark: SparkSession, traces: str, files: Mapping[dt.date, Mapping[str, File]]) -> dict[dt.date, list[str]]:
+    """The files of each date with the content of another one in their folder, which is the first by its name.
 
     Only files of equal size are opened. Records have their run and `seq`: without a copy, no two files are alike.
     """
-    alike: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for path, file in sorted(listed.items()):
-        alike[os.path.dirname(path), file.size_bytes].append(path)
-    found, seen = [], set()
-    for place, paths in alike.items():
-        for path in paths if len(paths) > 1 else ():
-            try:
-                key = place, _digest(path, listed[path])
-            except OSError:  # deleted since, or a fault for those who read it
-                continue
-            if key in seen:
-                found.append(path)
-            seen.add(key)
+    found: dict[dt.date, list[str]] = defaultdict(list)
+    here = Storage(spark).local(traces)
+    for date, listed in files.items() if here else ():
+        alike: dict[tuple[str, int], list[str]] = defaultdict(list)
+        for path, file in sorted(listed.items()):
+            alike[os.path.dirname(path), file.size_bytes].append(path)
+        seen = set()
+        for place, path in ((place, path) for place, paths in alike.items() if len(paths) > 1 for path in paths):
+            with suppress(OSError):  # deleted since, or a fault for those who read it
+                key = place, _digest(f"{here}/date={date}/{path}", listed[path])
+                if key in seen:
+                    found[date].append(path)
+                seen.add(key)
     return found
 
 

@@ -7,8 +7,8 @@ of the start of the run. If that date has no records, or nothing that follows is
 the records that follow. A gap that began before the dates that are read is none: what is missing of more than one whole day
 cannot be noticed, nor what a run wrote before its clock was set.
 
-One pass sums the records up to *buckets* of seq. Only buckets that lack a record, or have one twice, are looked at record by
-record. All of that happens where the records are: the driver gets no row of a streamer.
+One pass sums the records up to *buckets* of seq; only those that lack a record, or have one twice, are looked at record by
+record. The driver gets no row of a streamer.
 
 An hour is complete if no gap reaches into it, by the times of the outcomes around the gap, and a later record is there, or
 the streamer was stopped in order and has not begun again. A streamer that writes events says so of each run: where one ends
@@ -123,6 +123,7 @@ def _streamers(near: DataFrame) -> DataFrame:
         return sf.when(sf.col("day") == sf.col("date"), sf.col(column))
 
     known = sf.bool_or((sf.col("day") == sf.col("date")) | (_date("run_us") <= sf.col("date")))
+    later = sf.filter("every_run", lambda run: (_date(run) == sf.col("date")) & (run != sf.array_min("every_run")))
     every = sf.sequence(sf.array_min("hours"), sf.array_max("hours"))
     return (
         near.groupBy(*_KEY)
@@ -141,16 +142,11 @@ def _streamers(near: DataFrame) -> DataFrame:
         .where("is_known")
         .withColumns(
             {
-                "restarts": sf.size(sf.filter("every_run", _began_after_another)),
+                "restarts": sf.size(later),
                 "missing_hours": sf.array_join(sf.array_except(every, sf.col("hours")), ","),
             }
         )
     )
-
-
-def _began_after_another(run_us: Column) -> Column:
-    """Whether a run began on the date, after another run of which there are records."""
-    return (_date(run_us) == sf.col("date")) & (run_us != sf.array_min("every_run"))
 
 
 def _gaps(numbered: DataFrame, near: DataFrame, streamers: DataFrame) -> DataFrame:

@@ -53,7 +53,8 @@ def marked(records: DataFrame, seen: Mapping[dt.date, Iterable[Sightings]]) -> t
 
 
 class Shown(NamedTuple):
-    """Records of one message that are alike. `times`: how many there were. `at_us`: the first, by its corrected clock.
+    """Records of one message that are alike, which stands for those of its signature. `times`: how many there were. `at_us`:
+    the first, by its corrected clock.
 
     `places`: of a wide flow, at how many streamers, or over how many ways of these; None for others.
     `streamer` stands for several then; `seen_at` is the one with the most records that has these.
@@ -62,6 +63,8 @@ class Shown(NamedTuple):
     date: dt.date
     flow: int
     id: int
+    signature: int
+    messages: int
     streamer: str
     route: str
     egress: str | None
@@ -97,7 +100,7 @@ def shown(
         for name, records_ in each.items()
     ]
     known = broadcast(records.sparkSession, about, "date DATE, streamer STRING, skew_us BIGINT, total BIGINT")
-    of_flow = ("date", "flow", "id", *KIND, "src_authority", "sink_authority", "msg_type")
+    of_flow = ("date", "flow", "id", "signature", "messages", *KIND, "src_authority", "sink_authority", "msg_type")
     rows = (
         records.where(WIDE)
         .join(known, ["date", "streamer"], "left")
@@ -115,7 +118,7 @@ def shown(
     for row in sorted(rows, key=lambda row: (totals[row.date].get(row.streamer, 0), row.streamer)):
         stands[row.flow, row.ingress_transport, row.egress_transport] = row.streamer
     found = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: int(row.flow)):
         streamer = stands[row.flow, row.ingress_transport, row.egress_transport]
         if row.egress_transport is None:  # it passed nothing on: it is one of those that did, if these are of one kind
             alike = [

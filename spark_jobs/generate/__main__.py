@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_jobs.generate import Faults, Fleet, Plan, Surge, generate, generate_fleet
+from spark_jobs.generate import Faults, Plan, Surge, generate
 
 _NAMES = ("gateway.cloud", "gateway.edge", "gateway.veh1")
 
@@ -16,42 +16,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Generate. Returns the exit code."""
     parser = argparse.ArgumentParser("python -m spark_jobs.generate", description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder for the traces")
-    parser.add_argument(
-        "--from", type=dt.date.fromisoformat, dest="first", metavar="D", help="first date, such as 2026-11-21"
-    )
+    parser.add_argument("--from", type=dt.date.fromisoformat, dest="first", metavar="D", help="first date: 2026-11-21")
     parser.add_argument("--days", type=int, default=1)
     parser.add_argument("--records", type=int, default=100_000, help="about how many records, over these days")
-    parser.add_argument(
-        "--streamers",
-        type=int,
-        default=3,
-        help="a chain of 2 or 3, or a fleet of so many gateways, for one day (default: 3)",
-    )
+    parser.add_argument("--streamers", type=int, default=3, choices=(2, 3), help="of the chain (default: 3)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history-days", type=int, default=0, help="days without faults before these")
     parser.add_argument("--history-share", type=float, default=1.0, help="volume of such a day, as a share of the others'")
     given = parser.parse_args(argv)
-    if given.first is None or given.days < 1 or given.streamers < 2:
-        parser.error("needs --from, at least one day and at least two streamers")
+    if given.first is None or given.days < 1:
+        parser.error("needs --from and at least one day")
     begun = time.perf_counter()
-    if given.streamers > len(_NAMES):
-        if given.days > 1 or given.history_days:
-            parser.error("a fleet has one day, without a history")
-        truth = generate_fleet(fleet_of(given), given.output)
-    else:
-        truth = generate(plan_of(given), given.output)
+    truth = generate(plan_of(given), given.output)
     took_s = time.perf_counter() - begun
     sys.stdout.write(f"{truth['records']} records in {took_s:.1f} s ({truth['records'] / took_s:.0f}/s): {given.output}\n")
     for finding, rows in sorted(truth["findings"].items()):
         sys.stdout.write(f"  {finding}: {len(rows)}\n")
     return 0
-
-
-def fleet_of(given: argparse.Namespace) -> Fleet:
-    """The fleet of the command line: a third of the records are of broadcasts."""
-    per_gateway = max(3, given.records // given.streamers // 6)
-    many = {"broadcasts": per_gateway, "partial": per_gateway // 2, "offline": given.streamers // 10}
-    return Fleet(given.first, given.streamers, per_gateway, **many, seed=given.seed)
 
 
 def plan_of(given: argparse.Namespace) -> Plan:

@@ -1,6 +1,6 @@
 """``make bench-fleet``: what a night costs beside the number of gateways. It should grow no faster than they do.
 
-For each number, a day of `spark_jobs.generate` with so many records per gateway, a third of them of broadcasts to all, and
+For each number, a day of `tests.spark.fleet_day` with so many records per gateway, a third of them of broadcasts to all, and
 one night of its tables and report, in a process of its own. Prints its time, the CPU time and peak memory of Python and of
 Java's machine, and the heap that was in use after its last full collection of garbage.
 """
@@ -21,6 +21,7 @@ import psutil
 
 from tests.bench.figures import plain
 from tests.bench.peak_memory import PeakMemory
+from tests.spark.fleet_day import generate_fleet, of_records
 
 DAY = dt.date(2026, 11, 20)
 ROOT = Path(__file__).parents[2]
@@ -61,13 +62,11 @@ def night(traces: Path, tables: Path, memory: str) -> dict[str, Any]:
 
 
 def measured(gateways: int, each: int, memory: str) -> dict[str, Any]:
-    """Generate the day of a fleet and run its night, both in processes of their own. Returns what the night took."""
+    """Generate the day of a fleet and run its night in a process of its own. Returns what that took."""
     with tempfile.TemporaryDirectory() as directory:
         traces = Path(directory) / "traces"
-        made = ["--output", str(traces), "--from", str(DAY), "--streamers", str(gateways), "--records", str(gateways * each)]
-        _run("spark_jobs.generate", *made)
+        truth = generate_fleet(of_records(DAY, gateways, gateways * each), traces)
         _run("tests.bench.fleet", "--night", directory, "--memory", memory)
-        truth = json.loads((traces / "_truth" / "truth.json").read_text())
         files = sum(1 for _ in traces.rglob("*.parquet"))
         found: dict[str, Any] = json.loads((Path(directory) / "took.json").read_text())
         return found | {"records": truth["records"], "files": files}

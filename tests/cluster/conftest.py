@@ -1,3 +1,4 @@
+import datetime as dt
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from tests.cluster import places
 from tests.cluster.nights import DAY, Made, broken_inside, made_by
+from tests.spark.fleet_day import generate_fleet, of_records
 
 
 @pytest.fixture(scope="session")
@@ -15,12 +17,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the traces of a chain with faults on two days, and of a fleet with broadcasts on a third one. ``whole``
     has all files; in ``traces``, one of the chain is broken behind its footer."""
     root = tmp_path_factory.mktemp("places")
-    for more in (
-        ["--from", DAY, "--records", "3000", "--history-days", "1"],
-        ["--from", "2026-11-24", "--streamers", "12", "--records", "600"],
-    ):
-        command = [sys.executable, "-m", "spark_jobs.generate", "--output", str(root / "whole"), *more]
-        subprocess.run(command, check=True, timeout=300, capture_output=True)
+    command = [sys.executable, "-m", "spark_jobs.generate", "--output", str(root / "whole")]
+    chain = ["--from", DAY, "--records", "3000", "--history-days", "1"]
+    subprocess.run([*command, *chain], check=True, timeout=300, capture_output=True)
+    generate_fleet(of_records(dt.date(2026, 11, 24), 12, 600), root / "whole")
     shutil.copytree(root / "whole", root / "traces")
     broken_inside(bad_file(root / "traces"))
     return root

@@ -33,6 +33,10 @@ def counted(spark: SparkSession, traces: Path, *dates: dt.date) -> Counter[bytes
     return found
 
 
+def copies(spark: SparkSession, traces: Path, *dates: dt.date) -> dict[dt.date, list[str]]:
+    return records.copies(spark, str(traces), records.files(spark, str(traces), dates))
+
+
 def test_of_files_with_the_same_content_in_a_folder_one_is_read(sized: SparkSession, tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     made = [record("07:00"), record("08:00", streamer="back%2Fend"), record(at("07:00", NEXT)), record(at("08:00", NEXT))]
@@ -42,7 +46,7 @@ def test_of_files_with_the_same_content_in_a_folder_one_is_read(sized: SparkSess
     second.with_name("linked.parquet").symlink_to(second)
     ids = Counter(each["msg_id"] for each in made)
     assert counted(sized, traces, DATE, NEXT) == ids
-    found = records.copies(sized, str(traces), [DATE, NEXT])
+    found = copies(sized, traces, DATE, NEXT)
     assert {date: len(paths) for date, paths in found.items()} == {DATE: 5}
     first.unlink()  # a copy stands for it
     assert counted(sized, traces, DATE, NEXT) == ids
@@ -53,11 +57,11 @@ def test_to_say_what_is_left_out_and_to_leave_it_out_takes_one_look(sized: Spark
     (file,) = write(traces, [record()])
     shutil.copy(file, file.with_name("z.parquet"))
     before = records._digest.cache_info().misses
-    assert list(records.copies(sized, str(traces), [DATE])) == [DATE]
+    assert list(copies(sized, traces, DATE)) == [DATE]
     assert sum(counted(sized, traces, DATE).values()) == 1
     assert records._digest.cache_info().misses == before + 2
     shutil.copy(file, file.with_name("zz.parquet"))
-    assert len(records.copies(sized, str(traces), [DATE])[DATE]) == 2
+    assert len(copies(sized, traces, DATE)[DATE]) == 2
     assert records._digest.cache_info().misses == before + 3
 
 
@@ -69,7 +73,7 @@ def test_files_that_differ_and_those_of_another_folder_are_no_copies(sized: Spar
     elsewhere = files[0].parent.with_name("streamer=hub") / files[0].name
     elsewhere.parent.mkdir()
     shutil.copy(files[0], elsewhere)  # nobody knows whose records these are
-    assert records.copies(sized, str(traces), [DATE]) == {}
+    assert copies(sized, traces, DATE) == {}
     assert counted(sized, traces, DATE) == Counter([*ids, ids[0]])
 
 
@@ -80,7 +84,7 @@ def test_copies_that_are_far_away_are_not_looked_for(
     shutil.copy(file, file.with_name("part.parquet"))
     assert read(spark, tmp_path, [DATE]).count() == 1
     monkeypatch.setattr(Storage, "local", lambda *_: None)
-    assert records.copies(spark, str(tmp_path), [DATE]) == {}
+    assert copies(spark, tmp_path, DATE) == {}
     assert read(spark, tmp_path, [DATE]).count() == 2
 
 

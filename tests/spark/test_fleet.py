@@ -1,7 +1,6 @@
 """A fleet of gateways with planted faults, and broadcasts to all of them: what suits three must suit many."""
 
 import datetime as dt
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +12,8 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import clocks, cohorts, delivery_audit, fan_out, job, link_sessions, streamer_health, wide
 from spark_jobs.batch import Batch
-from spark_jobs.generate import Fleet, generate_fleet
-from spark_jobs.generate.__main__ import main
-from spark_jobs.generate.fleet import LATENCY_US, NEW, OLD
 from spark_jobs.tables import COHORTS, COMPLETENESS, DELIVERY_AUDIT_DETAIL, FAN_OUT, FAN_OUT_MISSING, LINK_SESSIONS
+from tests.spark.fleet_day import LATENCY_US, NEW, OLD, Fleet, generate_fleet
 from tests.spark.sightings import audited, msg_id, seen
 from tests.spark.traces import DATE, Record, at, frame
 
@@ -62,6 +59,29 @@ def check_broadcasts(folder: Path, truth: dict[str, Any], fleet: Fleet) -> None:
     assert found == [(len(truth["lacking"]), fleet.gateways)] * bool(fleet.partial)
 
 
+def sums(records: Iterable[Record], truth: dict[str, Any]) -> dict[str, Any]:
+    """The truth about cohorts; and about links, what had piled up and when the last of it was gone."""
+    cohorts: dict[str, dict[str, Any]] = defaultdict(lambda: {"streamers": set(), "messages": 0, "rejected": 0, "lost": 0})
+    offline = {
+        name: {"down_us": down_us, "up_us": up_us, "piled_up": 0, "last_us": 0}
+        for name, (down_us, up_us) in truth["offline"].items()
+    }
+    for each in records:
+        found = cohorts["/".join((each["version"], each["config"], each["route"]))]
+        found["streamers"].add(each["streamer"])
+        found["messages"] += 1
+        found["rejected"] += each["outcome"] == "rejected"
+        found["lost"] += each["msg_id"].hex() in truth["missing_at"]
+        ts_us = (each["ts"] - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+        link, ended_us = offline.get(each["streamer"]), ts_us + each["latency_us"]
+        if link is not None and each["egress"] == "uplink" and ts_us <= link["up_us"] < ended_us:
+            link["piled_up"] += 1
+            link["last_us"] = max(link["last_us"], ended_us)
+    return {"cohorts": {name: {**each, "streamers": len(each["streamers"])} for name, each in cohorts.items()}} | {
+        "offline": offline
+    }
+
+
 def check_cohorts(folder: Path, truth: dict[str, Any]) -> None:
     """The next version is slower, and loses no more."""
     rows = {"/".join((row["version"], row["config"], row["route"])): row for row in rows_of(folder, COHORTS.name)}
@@ -103,6 +123,7 @@ def check_completeness(folder: Path, truth: dict[str, Any]) -> None:
 def check_all(spark: SparkSession, folder: Path, fleet: Fleet) -> None:
     """Generate a fleet's day, compute its tables, and compare them with the truth."""
     truth = generate_fleet(fleet, folder / "traces")
+    truth |= sums(pq.read_table(folder / "traces" / f"date={fleet.date}").to_pylist(), truth)
     batch = Batch(spark, str(folder / "traces"), str(folder / "tables"), (fleet.date,), reach=(2, 1))
     try:
         for each in JOBS:
@@ -209,7 +230,8 @@ def test_however_many_streamers_see_a_broadcast_few_rows_of_it_come_to_the_drive
     of_dates, has_wide = wide.marked(delivery_audit._of_dates(rows, [DATE]), seen_of)
     (counted,) = delivery_audit._counted(delivery_audit.fates(of_dates, {}, has_wide)).collect()
     assert counted.messages == 20
-    examples = delivery_audit._of_messages(of_dates, spark.createDataFrame([(counted.example,)], "id BIGINT"))
+    wanted = spark.createDataFrame([counted], "signature BIGINT, messages BIGINT, id BIGINT")
+    examples = delivery_audit._of_messages(of_dates, wanted)
     shown = wide.shown(examples, {DATE: {}}, {DATE: {"cloud": 20, "leaf03": 9, "leaf04": 9, "leaf05": 9}})
     behind, first = sorted(shown, key=lambda each: each.times, reverse=True)
     assert (first.streamer, first.egress, first.places) == ("cloud", "mqtt5", 1)
@@ -226,13 +248,3 @@ def test_flows_whose_authorities_are_unknown_are_counted_in_the_records(spark: S
     assert of_dates.where(wide.WIDE).count() == of_dates.count() == 1 + len(LEAVES) + 2
     alone = rows.where("streamer < 'leaf04'")
     assert wide.marked(delivery_audit._of_dates(alone, [DATE]), {DATE: crowded})[0].where(wide.WIDE).count() == 0
-
-
-def test_the_command_line_makes_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--output", str(tmp_path), "--from", str(DATE), "--streamers", "5", "--records", "100"]) == 0
-    truth = json.loads((tmp_path / "_truth" / "truth.json").read_text())
-    files = list(tmp_path.glob("date=*/hour=*/streamer=*/*.parquet"))
-    assert sum(pq.read_metadata(path).num_rows for path in files) == truth["records"]
-    assert len({path.parent.name for path in files}) == 5
-    assert len(truth["lacking"]) == 2
-    assert f"{truth['records']} records" in capsys.readouterr().out

@@ -42,7 +42,7 @@ class Scene:
     def add(self, *rows: dict[str, Any]) -> list[Path]:
         return write(self.traces, rows)
 
-    def files(self) -> dict[dt.date, dict[str, records.File]]:
+    def files(self) -> dict[dt.date, records.Listing]:
         return records.files(self.spark, str(self.traces), [DATE, NEXT], strict=False)
 
     def merge(self, files: dict[str, records.File] | None = None) -> tuple[int, records.LeftOut]:
@@ -173,7 +173,7 @@ def test_a_night_makes_the_same_tables_and_looks_at_no_footer_of_what_it_merges(
     asked: list[str] = []
     fault = quarantine._fault
 
-    def counted(storage: Storage, path: str, file: records.File) -> str | None:
+    def counted(storage: Storage | None, path: str, file: records.File) -> str | None:
         asked.append(path)
         return fault(storage, path, file)
 

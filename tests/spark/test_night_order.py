@@ -221,7 +221,8 @@ def test_files_are_compared_by_date_and_path() -> None:
     assert gone(manifest, now, [day(1)]) == 0
     assert gone(manifest, {}, [DATE]) == 2
     assert grown(manifest, {DATE: {"b": B}}, [DATE]) is False
-    assert united(manifest.files, now) == {DATE: {"a": File(1, 9), "b": B, "c": C}, day(1): {"d": C}}
+    both = {DATE: {"a": File(1, 9), "b": B, "c": C}, day(1): {"d": C}}
+    assert Manifest(united(manifest.files, now), done=True, trends=True) == Manifest(both, done=True, trends=True)
 
 
 def test_only_the_last_days_that_are_over_are_looked_at(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from spark_jobs import nightly, records, traffic
 from spark_jobs.batch import Batch, seen_from
 from spark_jobs.job import Job
-from spark_jobs.manifests import Files, Manifest, Manifests
+from spark_jobs.manifests import Files, Manifest, Manifests, grown
 from spark_jobs.nightly import NightlyRun
 from spark_jobs.parquet_tables import ParquetTables
 from spark_jobs.progress import Progress
@@ -171,6 +171,14 @@ def test_a_job_that_fails_stops_only_what_needs_it_and_the_date_is_run_again(spa
     assert list(stale(spark, traces, output, [AUDIT])) == [DATE]
 
 
+def test_a_manifest_takes_a_dozen_bytes_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """A large fleet has two million files a date, and the manifest of a date has those of four."""
+    files = {f"hour={n % 24}/streamer=gateway.v{n}/part-{n}.parquet": File(n, 2 * n) for n in range(3000)}
+    Manifests(Storage(spark), str(tmp_path)).put(DATE, Manifest({DATE: files}, done=True, trends=True))
+    assert (tmp_path / "_runs" / f"date={DATE}.json").stat().st_size < 12 * len(files)
+    assert grown(Manifest({DATE: files}, done=True, trends=True), {DATE: files | {"hour=1/x": File(1, 1)}}, [DATE])
+
+
 def test_new_files_of_a_neighbour_run_only_the_jobs_that_read_it(spark: SparkSession, tmp_path: Path) -> None:
     manifests = Manifests(Storage(spark), str(tmp_path))
     first, second, late = {"a": File(1, 1)}, {"b": File(2, 2)}, {"b": File(2, 2), "c": File(3, 3)}
@@ -198,6 +206,10 @@ def test_a_manifest_reads_back_and_what_cannot_be_read_counts_as_none(spark: Spa
     assert manifests.get(DATE) == made
     assert manifests.dates() == [DATE]
     assert os.listdir(tmp_path / "_runs").count(f"date={DATE}.json") == 1
+    earlier = f'{{"{DATE}": {{"hour=7/streamer=gw/part-ü.parquet": [10, 20]}}, "{day(1)}": {{}}}}'
+    text = f'{{"format": 2, "done": true, "trends": false, "files": {earlier}}}'
+    Storage(spark).write_text(f"{tmp_path}/_runs/date={DATE}.json", text)
+    assert manifests.get(DATE) == made
     no_date = '{"format": 2, "done": true, "trends": true, "files": {"x": {}}}'
     for text in ("{", "[]", '{"format": 1}', '{"format": 2}', '{"format": 2, "trends": true, "files": {}}', no_date):
         Storage(spark).write_text(f"{tmp_path}/_runs/date={DATE}.json", text)
@@ -211,10 +223,10 @@ def test_what_a_newer_version_has_made_is_not_replaced(
     write(tmp_path / "traces", [record()])
     kept = tmp_path / "tables" / "_runs" / f"date={DATE}.json"
     kept.parent.mkdir(parents=True)
-    kept.write_text('{"format": 3}')
+    kept.write_text('{"format": 4}')
     words = ["--input", f"{tmp_path}/traces", "--output", f"{tmp_path}/tables", *dates]
     assert nightly.main(words) == 2
-    told = f"{kept.name}: format 3 was written by a newer ustreamer; these jobs know formats up to 2: "
+    told = f"{kept.name}: format 4 was written by a newer ustreamer; these jobs know formats up to 3: "
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith(f"{told}run the jobs of that version, or move the file away")
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["_runs"]

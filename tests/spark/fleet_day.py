@@ -67,19 +67,26 @@ class Fleet:
     seed: int = 1
 
 
+def of_records(date: dt.date, gateways: int, records: int) -> Fleet:
+    """A fleet with about so many records, a third of them of broadcasts."""
+    per_gateway = max(3, records // gateways // 6)
+    return Fleet(date, gateways, per_gateway, broadcasts=per_gateway, partial=per_gateway // 2, offline=gateways // 10)
+
+
 def generate_fleet(fleet: Fleet, output: Path) -> dict[str, Any]:
     """Write the traces of a fleet's day below `output`. Returns the truth.
 
     ``findings``: ids of messages by finding. ``missing_at``: the gateway that lacks each lost message. ``lacking``: the
     gateways without the partial broadcasts. ``skew_us``: by gateway. ``records``: how many. ``offline``: of each
-    gateway, when its link was down and up by its clock, what had piled up, and when the last of it was gone. ``cohorts``:
-    sums by version, configuration and route.
+    gateway, when its link was down and up by its clock.
     """
     played = _Day(fleet)
     records = [*played.single(), *played.broadcasts()]
     _write(records, output)
     _write_events(played.events(), output)
-    truth = played.truth | {"records": len(records), "skew_us": played.skew_us} | _sums(records, played)
+    skew_us = played.skew_us
+    offline = {name: (down_us + skew_us[name], up_us + skew_us[name]) for name, (down_us, up_us) in played.offline.items()}
+    truth = played.truth | {"records": len(records), "skew_us": skew_us, "offline": offline}
     (output / "_truth").mkdir(parents=True, exist_ok=True)
     (output / "_truth" / "truth.json").write_text(json.dumps(truth))
     return truth
@@ -246,28 +253,6 @@ def _columns_of(cohort: tuple[str, bool, str]) -> Record:
     return dict(zip(("version", "compiled", "config"), cohort, strict=True))
 
 
-def _sums(records: Sequence[Record], played: "_Day") -> dict[str, Any]:
-    """The truth about cohorts and links."""
-    cohorts: dict[str, dict[str, Any]] = defaultdict(lambda: {"streamers": set(), "messages": 0, "rejected": 0, "lost": 0})
-    lost = set(played.truth["missing_at"])
-    offline = {
-        name: {"down_us": down_us + played.skew_us[name], "up_us": up_us + played.skew_us[name], "piled_up": 0, "last_us": 0}
-        for name, (down_us, up_us) in played.offline.items()
-    }
-    for each in records:
-        sums = cohorts["/".join((each["version"], each["config"], each["route"]))]
-        sums["streamers"].add(each["streamer"])
-        sums["messages"] += 1
-        sums["rejected"] += each["outcome"] == "rejected"
-        sums["lost"] += each["msg_id"].hex() in lost
-        link, ended_us = offline.get(each["streamer"]), each["ts"] + each["latency_us"]
-        if link is not None and each["egress"] == "uplink" and each["ts"] <= link["up_us"] < ended_us:
-            link["piled_up"] += 1
-            link["last_us"] = max(link["last_us"], ended_us)
-    named = {name: {**sums, "streamers": len(sums["streamers"])} for name, sums in cohorts.items()}
-    return {"cohorts": named, "offline": offline}
-
-
 def _write_events(events: Iterator[Record], output: Path) -> None:
     """One file per gateway, beside the records."""
     of_gateway: dict[str, list[Record]] = defaultdict(list)
@@ -276,11 +261,8 @@ def _write_events(events: Iterator[Record], output: Path) -> None:
     plain: pa.Schema = to_arrow_schema(EVENT, timezone="UTC")
     for name, rows in of_gateway.items():
         at = dt.datetime.fromtimestamp(rows[0]["ts"] // 1_000_000, dt.UTC)
-        folder = output / "_events" / f"date={at.date()}" / f"streamer={name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in plain]
-        path = folder / f"events-{uuid.uuid5(uuid.NAMESPACE_DNS, name)}.parquet"
-        pq.write_table(pa.table(columns, schema=plain), path, compression="zstd")
+        id_ = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+        _write_file(rows, plain, output / "_events" / f"date={at.date()}" / f"streamer={name}" / f"events-{id_}.parquet")
 
 
 def _write(records: Sequence[Record], output: Path) -> None:
@@ -291,10 +273,13 @@ def _write(records: Sequence[Record], output: Path) -> None:
         name = each["streamer"]
         each["seq"] = seq[name] = seq.get(name, -1) + 1
         files.setdefault((name, each["ts"] // (_HOUR_S * 1_000_000)), []).append(each)
-    plain = schema()
     for (name, hour), rows in files.items():
         at = dt.datetime.fromtimestamp(hour * _HOUR_S, dt.UTC)
         folder = output / f"date={at.date()}" / f"hour={at.hour}" / f"streamer={name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in plain]
-        pq.write_table(pa.table(columns, schema=plain), folder / "part-0.parquet", compression="zstd")
+        _write_file(rows, schema(), folder / "part-0.parquet")
+
+
+def _write_file(rows: Sequence[Record], plain: pa.Schema, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in plain]
+    pq.write_table(pa.table(columns, schema=plain), path, compression="zstd")
