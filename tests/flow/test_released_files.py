@@ -142,6 +142,7 @@ def check_services(host: ServiceHost, router: FakeRouter) -> None:
     }
 
 
+@pytest.mark.needs("pause")
 async def test_subscriptions_rules_and_registrations_are_there(files: Released, caplog: pytest.LogCaptureFixture) -> None:
     host, router = services(files)
     host.start()
@@ -160,6 +161,7 @@ async def test_subscriptions_rules_and_registrations_are_there(files: Released, 
     host.close()
 
 
+@pytest.mark.needs("judge", "pause")
 def test_explain_reads_them_before_any_daemon_has(files: Released, capsys: pytest.CaptureFixture[str]) -> None:
     before = {file.name: file.read_bytes() for file in files.directory.glob("journal-state.db*")}
     routes = [{"from": "vehicle", "to": "cloud"}, {"from": "cloud", "to": "vehicle"}]
@@ -186,6 +188,7 @@ Store(Path(sys.argv[1]), LetterBounds(1, 1, 1, 1), tables=journal_tables(FEATURE
 """
 
 
+@pytest.mark.needs("pause")
 @pytest.mark.parametrize("before", ["_copy", "sign"], ids=["before the copy", "after the copy"])
 def test_a_kill_while_the_state_file_is_taken_over_loses_nothing(files: Released, before: str) -> None:
     command = [sys.executable, "-c", _OPENS, str(files.journal), before]
@@ -199,6 +202,7 @@ def test_a_kill_while_the_state_file_is_taken_over_loses_nothing(files: Released
     host.close()
 
 
+@pytest.mark.needs("pause")
 async def test_the_version_before_gets_everything_back_and_this_one_takes_it_over_again(files: Released) -> None:
     host, _ = services(files)
     host.start()
@@ -225,6 +229,7 @@ def formats(path: Path) -> int:
     return int(found)
 
 
+@pytest.mark.needs("pause")
 async def test_an_emptied_state_file_takes_nothing_away(files: Released) -> None:
     host, _ = services(files)
     host.start()
@@ -236,6 +241,7 @@ async def test_an_emptied_state_file_takes_nothing_away(files: Released) -> None
     host.close()
 
 
+@pytest.mark.needs("pause")
 def test_a_damaged_file_of_the_released_version_keeps_what_can_be_read(files: Released) -> None:
     with closing(sqlite3.connect(files.state)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -54,7 +54,7 @@ def test_probes_have_key_verdict_and_text(good: str, document: Document, tmp_pat
     assert "journal.path" in [each["key"] for each in problems]
 
 
-@pytest.mark.needs("check", "judge")
+@pytest.mark.needs("check", "judge", "pause")
 @pytest.mark.parametrize("command", [("check",), EXPLAIN, ("config",), ("pause",), ("reload",), ("top",)])
 def test_every_mistake_of_a_file_has_its_place(command: tuple[str, ...], tmp_path: Path, document: Document) -> None:
     path = tmp_path / "bad.yaml"

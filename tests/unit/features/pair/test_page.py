@@ -151,6 +151,7 @@ async def test_one_that_hands_over_and_is_told_to_end_ends_for_good(two: PairHar
     assert not active.daemon.must_restart
 
 
+@pytest.mark.needs("judge", "pause")
 async def test_on_standby_nothing_can_be_changed_and_everything_be_read(two: PairHarness) -> None:
     standby = two.standby
     document = await document_of(standby)
@@ -230,6 +231,7 @@ async def test_one_that_has_not_met_the_other_one_is_not_ready(tmp_path: Path) -
         await task
 
 
+@pytest.mark.needs("judge")
 async def test_a_reload_on_standby_starts_anew_with_a_file_that_can_be_used(
     two: PairHarness, capsys: pytest.CaptureFixture[str]
 ) -> None:

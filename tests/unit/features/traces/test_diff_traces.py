@@ -55,6 +55,7 @@ def change(tmp_path: Path) -> Change:
     return found
 
 
+@pytest.mark.needs("judge")
 def test_what_would_be_denied_has_the_weight_of_recorded_messages(
     change: Change, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_what_would_be_denied_has_the_weight_of_recorded_messages(
     assert said.splitlines()[0].endswith(f"over the 2 flows in {change.traces} of the last 7 days, 192 messages a day")
 
 
+@pytest.mark.needs("judge")
 def test_a_flow_that_goes_nowhere_in_the_new_file_is_found(change: Change, capsys: pytest.CaptureFixture[str]) -> None:
     status, said = change.diff(capsys, "--json", "--fail-on", "unrouted", routes=[ROUTE | {"publish": [str(SPEED)]}])
     (found,) = json.loads(said)["changes"]
@@ -74,11 +76,13 @@ def test_a_flow_that_goes_nowhere_in_the_new_file_is_found(change: Change, capsy
     assert found["examples"][0]["source"] == str(CLIMATE)
 
 
+@pytest.mark.needs("judge")
 def test_the_same_files_give_nothing(change: Change, capsys: pytest.CaptureFixture[str]) -> None:
     assert change.diff(capsys, "--fail-on", "denied,unrouted,moved,settings")[0] == 0
     assert "nothing differs in meaning" in change.diff(capsys)[1]
 
 
+@pytest.mark.needs("judge")
 def test_records_before_the_period_do_not_count(change: Change, capsys: pytest.CaptureFixture[str]) -> None:
     long_ago = Recorded(change.traces, "gateway.veh1", time.time_ns() // 1000 - 9 * 86_400_000_000, "vehicle-cloud")
     long_ago.deliver(Attributes(UMessageType.PUBLISH, UUri("veh1", 0xC, 1, 0x8002)), 5, everything_at("cloud"))
