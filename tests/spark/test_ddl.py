@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from spark_jobs import columns, ddl
 from spark_jobs.arrow import TYPES
 from spark_jobs.tables import TABLES, VIEWS, Table
-from tests.spark.traces import DATE
+from tests.pages import DOCS
+from tests.spark.traces import DATE, record, write
 
 pytestmark = pytest.mark.long
 
@@ -92,6 +93,15 @@ def test_the_queries_of_the_documents_run(folder: Path) -> None:
         for query in queries:
             assert database.execute(query).fetchall() != []
         assert [row[0] for row in database.execute(queries[2]).fetchall()] == ["a"], "and not everybody"
+
+
+def test_the_view_of_raw_traces_shows_every_record(tmp_path: Path) -> None:
+    write(tmp_path, [record(), record("09:00", outcome="expired")])
+    (queries,) = re.findall(r"```sql\n(.*?)```", (DOCS / "features/traces.md").read_text(), re.DOTALL)
+    with duckdb.connect() as database:
+        for query in queries.replace("/var/lib/streamer/traces", str(tmp_path)).split(";")[:-1]:
+            rows = database.execute(query).fetchall()
+    assert {(outcome, messages) for _, outcome, _, messages in rows} == {("delivered", 1), ("expired", 1)}
 
 
 def test_spark_sees_every_table(spark: SparkSession, folder: Path) -> None:
