@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, TypeGuard
 
@@ -171,7 +172,8 @@ def _parser(is_daemon: bool = False) -> argparse.ArgumentParser:
     init.add_to(commands)
     config_commands.add_to(commands)
     for feature in FEATURES:
-        feature.add_commands(commands)
+        for name in feature.COMMANDS:
+            import_module(name).add_to(commands)
     for each in (dead_letters, top, send, listen, ping, support_bundle):
         each.add_to(commands)
     command("schema", _schema, "Print the JSON Schema of the configuration file, for editors.", needs_config=False)

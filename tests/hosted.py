@@ -1,7 +1,8 @@
 """The services of all features and their tables, in the file of a journal of their own, without a daemon. No tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from streamer.clock import Clock
 from streamer.config.models import Config
@@ -18,6 +19,13 @@ from tests.unit.journal.harness import BOUNDS
 
 JOURNAL_TABLES = journal_tables(FEATURES)
 TABLES = JOURNAL_TABLES.create
+
+
+_Kind = TypeVar("_Kind", bound=Feature)
+
+
+def one_of(features: Iterable[Feature], kind: type[_Kind]) -> _Kind:
+    return next(each for each in features if isinstance(each, kind))
 
 
 def served(config: Config) -> tuple[EntityId, ...]:

@@ -23,7 +23,6 @@ from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.push import Push
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
-from streamer.features.record import one_of
 from streamer.features.traces.reader import COLUMNS
 from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.main import _parser
@@ -33,6 +32,7 @@ from streamer.transports.listening import ListeningTransport
 from streamer.uprotocol.proto.ustreamer_v1_pb2 import DeadLetter
 from tests.config_keys import leaves
 from tests.figures import of_features
+from tests.hosted import one_of
 from tests.pages import ALL, DOCS, INLINE, PRESENT, README, ROOT, code, links, named, pages, plain, rows, slugs
 from tests.unit.features.pair.found import pair_of
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from streamer.config.load import json_schema, load, warnings
 from streamer.config.models import POLICY_KEYS, Config
 from streamer.config.permissions import load_verifier
-from streamer.config.stores import TraceConfig
 from streamer.features.every import FILE
+from streamer.features.traces.config import TraceConfig
 from streamer.transports.installed import available_transports, load_transport
 from tests.config_keys import leaves
 from tests.figures import of_features
@@ -99,7 +99,7 @@ def test_the_first_configuration_is_complete_and_has_no_warnings(tmp_path: Path)
     (block,) = [block for page, block in yaml_blocks() if page == "README.md"]
     file = tmp_path / "streamer.yaml"
     file.write_text(block)
-    assert warnings(load(file)) == []
+    assert warnings(load(file, kind=FILE)) == []
 
 
 def test_the_trace_section_has_the_defaults() -> None:

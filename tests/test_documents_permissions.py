@@ -11,6 +11,7 @@ import yaml
 from streamer.config.load import load_text
 from streamer.config.models import Config
 from streamer.config.permissions import TypeName
+from streamer.features.every import FILE
 from streamer.features.flow import TYPES, Flow
 from streamer.features.judge.explain import explain
 from streamer.features.judge.judge import Known
@@ -63,7 +64,7 @@ def restrictions() -> Iterator[Restriction]:
         data = yaml.safe_load(text)
         if not isinstance(data, dict) or not data.get("permissions"):
             continue
-        config = load_text(yaml.safe_dump(whole(data)), Path(where), {"CLOUD_BROKER": "mqtt://b"})
+        config = load_text(yaml.safe_dump(whole(data)), Path(where), {"CLOUD_BROKER": "mqtt://b"}, FILE)
         assert config.permissions is not None
         endpoints = config.permissions.endpoints
         for name, endpoint in endpoints.items():
@@ -87,7 +88,7 @@ def others(pattern: UUri) -> Iterator[UUri]:
 
 def verdict(config: Config, kind: TypeName, source: UUri, sink: UUri, endpoint: str) -> dict[str, Any]:
     own = served(config)
-    known = Known(RoutingTable.from_config(config, config.addressed, own, config.catalogue.topics), Interest(), PauseRules())
+    known = Known(RoutingTable.from_config(config, config.addressed, own), Interest(), PauseRules())
     identities = (config.permissions and config.permissions.endpoints[endpoint].identities) or {}
     identity = next((name for name, spoken_for in identities.items() if source.authority in spoken_for), None)
     return explain(Flow(TYPES[kind], source, sink, endpoint, identity), known)
@@ -136,6 +137,6 @@ def test_a_pattern_in_the_documents_that_names_one_version_of_our_service_says_s
 def test_the_narrow_pattern_of_the_example_would_be_noticed() -> None:
     (block,) = [block for page, block in yaml_blocks() if page == "docs/permissions.md" and "max_priority: CS4" in block]
     narrow = block.replace("//veh1/FFFF0000/FF/FFFF", "//veh1/0/FF/FFFF")
-    config = load_text(yaml.safe_dump(whole(yaml.safe_load(narrow))), Path("narrow"), {})
+    config = load_text(yaml.safe_dump(whole(yaml.safe_load(narrow))), Path("narrow"), {}, FILE)
     assert narrow != block
     assert verdict(config, "request", UUri("backend", 0xC0, 1, 0), UUri("veh1", 0x1_0000, 3, METHOD), "cloud")["goes"]

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from streamer.config.checks import TRACE_MODULES
+from streamer.features.traces.config import TRACE_MODULES
 from tests import vulnerabilities
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,6 @@ because their own models report them.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
@@ -21,10 +19,6 @@ RESERVED_ROUTES = frozenset({"none", "dead-letter", "rpc-error"})
 
 ORIGIN = "origin"
 """In ``dead_letter.endpoints``: the endpoint that the message came from."""
-
-
-TRACE_MODULES = ("numpy", "pyarrow")
-"""The modules that the extra ``trace`` installs."""
 
 
 class Finding(NamedTuple):
@@ -56,19 +50,6 @@ def check_installed(name: str, load: Callable[[str], Any], names: Callable[[], l
     return name
 
 
-def missing_for_traces() -> str:
-    """Return what has to be installed to write or read traces, as text; empty: nothing."""
-    missing = [name for name in TRACE_MODULES if find_spec(name) is None]
-    return f"{' and '.join(missing)} installed (pip install 'uprotocol-ustreamer[trace]')" if missing else ""
-
-
-def check_can_trace(path: Path) -> Path:
-    """Return the folder for traces, or raise the error that says what has to be installed to write them."""
-    if missing := missing_for_traces():
-        raise expected(f"trace: null, or {missing}")
-    return path
-
-
 def check_options(options: Any, name: str | None, load: Callable[[str], Any]) -> Any:
     """Return the options as an instance of the named class's own model; unchanged if there is no such class."""
     return options if name is None else load(name).Options.model_validate({} if options is None else options)
@@ -78,18 +59,15 @@ def findings(raw: Any) -> Iterator[Finding]:
     """Yield every mistake between the parts of the configuration ``raw`` (mappings, or models)."""
     endpoints = part(raw, "endpoints")
     authorities = {
-        name: [text for text in _items(part(endpoint, "authorities")) if isinstance(text, str)]
+        name: [text for text in items(part(endpoint, "authorities")) if isinstance(text, str)]
         for name, endpoint in (endpoints.items() if isinstance(endpoints, Mapping) else ())
         if isinstance(name, str)
     }
     yield from _endpoints(authorities, part(raw, "authority"), endpoints)
     if authorities:
         yield from _dead_letter(raw, authorities)
-        yield from _routes(list(_items(part(raw, "routes"))), authorities)
+        yield from _routes(list(items(part(raw, "routes"))), authorities)
         yield from _permissions(part(part(raw, "permissions"), "endpoints"), authorities)
-    yield from _multicast(_items(part(raw, "multicast")))
-    if part(part(raw, "usubscription"), "initial") and part(raw, "utwin") is None:
-        yield Finding(("usubscription", "initial"), "expected a section `utwin` as well: it keeps the last messages")
 
 
 def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -> Iterator[Finding]:
@@ -102,7 +80,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
             text = f"expected another name: {LOCAL_ENDPOINT!r} is where the streamer's own services are"
             yield Finding(("endpoints", name), text)
         seen: set[str] = set()
-        for position, text in enumerate(_items(part(endpoints[name], "authorities"))):
+        for position, text in enumerate(items(part(endpoints[name], "authorities"))):
             location = ("endpoints", name, "authorities", position)
             if not isinstance(text, str):
                 continue
@@ -115,7 +93,7 @@ def _endpoints(authorities: Mapping[str, list[str]], own: Any, endpoints: Any) -
 
 def _dead_letter(raw: Any, known: Iterable[str]) -> Iterator[Finding]:
     choices = [ORIGIN, *known]
-    for position, name in enumerate(_items(part(part(raw, "dead_letter"), "endpoints"))):
+    for position, name in enumerate(items(part(part(raw, "dead_letter"), "endpoints"))):
         if isinstance(name, str) and name not in choices:
             yield Finding(("dead_letter", "endpoints", position), _unknown_endpoint(name, choices))
 
@@ -151,7 +129,7 @@ def _patterns(position: int, route: Any, start: Any, authorities: Mapping[str, l
     """Yield patterns that can never match, because their authority is not reached through the route's start."""
     if not isinstance(start, str) or start not in authorities:
         return
-    for index, pattern in enumerate(_items(part(route, "publish"))):
+    for index, pattern in enumerate(items(part(route, "publish"))):
         authority = _authority_of(pattern)
         if authority is None or authority in (ANY_AUTHORITY, *authorities[start]):
             continue
@@ -172,14 +150,14 @@ def _permissions(endpoints: Any, authorities: Mapping[str, list[str]]) -> Iterat
         if name not in authorities:
             yield Finding(here, _unknown_endpoint(str(name), authorities))
             continue
-        for index, rule in enumerate(_items(part(section, "rules"))):
+        for index, rule in enumerate(items(part(section, "rules"))):
             for kind in ("allow", "deny"):
                 authority = _authority_of(part(part(rule, kind), "from", "from_"))
                 if authority is not None and is_elsewhere(authority, name, authorities):
                     yield Finding((*here, "rules", index, kind, "from"), _never_comes(authority, name, authorities))
         identities = part(section, "identities")
         for identity, spoken_for in identities.items() if isinstance(identities, Mapping) else ():
-            for index, text in enumerate(_items(spoken_for)):
+            for index, text in enumerate(items(spoken_for)):
                 if isinstance(text, str) and text != OWN_NAME and is_elsewhere(text, name, authorities):
                     yield Finding((*here, "identities", identity, index), _never_comes(text, name, authorities))
 
@@ -209,30 +187,6 @@ def _authority_of(pattern: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _multicast(broadcasts: Iterable[Any]) -> Iterator[Finding]:
-    """Yield broadcasts that are described twice, and topics of several partitions."""
-    broadcasts_seen: dict[tuple[UUri, Any], int] = {}
-    topics_seen: dict[UUri, str] = {}
-    for position, entry in enumerate(broadcasts):
-        provider, name, partitions = (part(entry, key) for key in ("provider", "broadcast", "partitions"))
-        try:
-            provider = UUri.parse(provider) if isinstance(provider, str) else provider
-        except UriError:
-            continue
-        if not isinstance(provider, UUri) or not isinstance(name, str):
-            continue
-        if (first := broadcasts_seen.setdefault((provider, name), position)) != position:
-            text = f"multicast[{first}] describes {name!r} of {provider} already; expected each broadcast once"
-            yield Finding(("multicast", position, "broadcast"), text)
-        for partition, resource in partitions.items() if isinstance(partitions, Mapping) else ():
-            if not isinstance(partition, str) or not isinstance(resource, int):
-                continue
-            topic, meaning = provider._replace(resource=resource), f"{name}/{partition}".rstrip("/")
-            if (other := topics_seen.setdefault(topic, meaning)) != meaning:
-                text = f"{topic} is the topic of {other} already; expected one of its own"
-                yield Finding(("multicast", position, "partitions", partition), text)
-
-
 def _unknown_endpoint(name: str, known: Iterable[str]) -> str:
     known = list(known)
     return f"expected one of the endpoints ({', '.join(known)}), found {name!r}{nearest(name, known)}"
@@ -249,5 +203,6 @@ def part(whole: Any, *keys: str) -> Any:
     return None
 
 
-def _items(value: Any) -> Iterable[Any]:
+def items(value: Any) -> Iterable[Any]:
+    """Return the entries of a list, which may be none."""
     return value if isinstance(value, list | tuple) and not isinstance(value, UUri) else ()

@@ -5,7 +5,7 @@ reads only the mode.
 """
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamer.config.claims import paths
@@ -28,24 +28,17 @@ def exposures(config: Config) -> Iterator[str]:
             f"control.http: any, and metrics.listen is {metrics.listen}: the token goes there unencrypted; "
             "set metrics.tls, or use loopback"
         )
-    yield from _open_services(config)
+    yield from open_to_all("control.allow", control.allow)
     for location, path in paths(config):
         if is_secret_file(str(location[-1])):
             yield from _open_file(dotted(location), path)
 
 
-def _open_services(config: Config) -> Iterator[str]:
+def open_to_all(key: str, patterns: Iterable[UUri]) -> Iterator[str]:
     """Yield permissions for every authority: senders at an endpoint with ``*`` can invent authorities."""
-    options = config.usubscription
-    permissions: dict[str, list[UUri]] = {"control.allow": config.control.allow}
-    if options is not None:
-        permissions["usubscription.subscribe"] = [each.from_ for each in options.subscribe or ()]
-        permissions["usubscription.fetch"] = options.fetch or []
-        permissions["usubscription.reset"] = options.reset or []
-    for key, patterns in permissions.items():
-        for pattern in patterns:
-            if pattern.authority == ANY_AUTHORITY:
-                yield f"{key}: {pattern}: open to every authority, also to one that somebody invents; name them"
+    for pattern in patterns:
+        if pattern.authority == ANY_AUTHORITY:
+            yield f"{key}: {pattern}: open to every authority, also to one that somebody invents; name them"
 
 
 def _open_file(key: str, path: Path) -> Iterator[str]:

@@ -268,7 +268,6 @@ def _warnings(config: Config) -> Iterator[str]:
     yield from _bystanders(config)
     for name, endpoint in config.endpoints.items():
         yield from (f"endpoints.{name}.options.{text}" for text in endpoint.options.hints())
-    yield from _divided(config)
     yield from hints(config.permissions, {name: each.options.proves_identity for name, each in config.endpoints.items()})
     authorities = {name: endpoint.authorities for name, endpoint in config.endpoints.items()}
     for route in config.routes:
@@ -278,11 +277,6 @@ def _warnings(config: Config) -> Iterator[str]:
             yield (
                 f'route {route.name}: nothing says who a Publish to {route.to!r} is for, so it goes to the authority "*" '
                 "(an MQTT topic source/*); set publish_to, or list authorities at the endpoint"
-            )
-        if _forwards_nothing(config, route):
-            yield (
-                f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind {route.to!r} "
-                "to subscribe: no Publish goes over it; set one of them, or usubscription.local if they are on this device"
             )
         needless = [text for text in route.publish_to or () if is_elsewhere(text, route.to, authorities)]
         if needless:
@@ -318,31 +312,6 @@ def _bystanders(config: Config) -> Iterator[str]:
                 f'endpoints.{name}.authorities: with "*" it hears everything on its network, and is taken for the receiver '
                 f"of what {others} sends, if that is the same network; list the authorities that are reached through {name}"
             )
-
-
-def _divided(config: Config) -> Iterator[str]:
-    """Yield a warning if Requests to the uSubscription service may reach any of several streamers."""
-    options = config.usubscription
-    if config.divided and options is not None and options.external is None and options.local != []:
-        yield (
-            f"usubscription.local: a Request to the service of a local authority that comes in through "
-            f"{' or '.join(config.divided)} reaches any one of the streamers, and each keeps subscriptions of its own; "
-            "use usubscription.external, or local: []"
-        )
-
-
-def _forwards_nothing(config: Config, route: RouteConfig) -> bool:
-    """Whether no Publish can go over a route, because no authority at its end may subscribe."""
-    options = config.usubscription
-    if route.publish or options is None or options.external is not None or options.subscribe:
-        return False
-    far = config.endpoints[route.to]
-    if options.subscribe is None and (far.authorities != [ANY_AUTHORITY] or route.publish_to):
-        return False
-    if options.local is None:
-        is_far = route.to in config.addressed if far.is_global is None else far.is_global
-        return is_far or far.authorities == [ANY_AUTHORITY]
-    return not set(far.authorities) & {*options.local, config.authority}
 
 
 def json_schema(kind: type[Config]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The section of the configuration for the HTTP port (`metrics`)."""
+"""The sections of the configuration for the HTTP port (`metrics`), and for those who may change something (`control`)."""
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 
 from streamer.config.tls import TlsConfig
-from streamer.config.types import HostName, HostPort, Section, expected
+from streamer.config.types import EntityPattern, FilePath, HostName, HostPort, Section, expected
 from streamer.transports.addresses import is_loopback
 from streamer.transports.certificates import CertificateFile, CertificateRole
 
@@ -59,3 +59,16 @@ class MetricsConfig(Section):
     def port(self) -> int:
         """Return the port in ``listen``; 0: any free port."""
         return int(self.listen.rpartition(":")[2])
+
+
+class ControlConfig(Section):
+    """The uEntities and programs that may pause and resume topics over uProtocol, and change everything else over HTTP."""
+
+    allow: list[EntityPattern] = []
+    """Patterns of uEntities (resource 0) that may pause and resume over uProtocol. Empty: nobody."""
+    max_rules: ClassVar[int] = 100
+    """Pause rules that one uEntity may have added."""
+    http: Literal["loopback", "any"] = "loopback"
+    """From where changes over HTTP are accepted: this machine, or anywhere. Both need the token or a certificate."""
+    http_token_file: FilePath | None = None
+    """A file with that token. None: the streamer creates one beside the journal (``journal.db``: ``journal-token``)."""

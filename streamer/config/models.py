@@ -5,8 +5,10 @@ once: those of single values and those between the parts (`streamer.config.check
 expected; `streamer.config.messages` adds what was found.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import (
     Field,
@@ -21,10 +23,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamer.config.checks import ORIGIN, RESERVED_ROUTES, Finding, check_installed, check_options, findings, part
 from streamer.config.claims import conflicts, database, read_only, without_name, written
-from streamer.config.metrics import MetricsConfig
+from streamer.config.metrics import ControlConfig, MetricsConfig
 from streamer.config.permissions import PermissionsConfig
-from streamer.config.services import ControlConfig, MulticastConfig, StatusConfig, UsubscriptionConfig
-from streamer.config.stores import DeadLetterStoreConfig, JournalConfig, TraceConfig
+from streamer.config.stores import DeadLetterStoreConfig, JournalConfig
 from streamer.config.types import (
     MIB,
     Authority,
@@ -44,9 +45,8 @@ from streamer.transports.certificates import CertificateFile
 from streamer.transports.claims import Claim, tcp
 from streamer.transports.installed import available_transports, load_transport
 from streamer.transports.probe import Probe
-from streamer.uprotocol.multicast import Catalogue, MulticastId, split_partition
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
-from streamer.uprotocol.well_known import DEAD_LETTERS
+from streamer.uprotocol.well_known import DEAD_LETTERS, EntityId
 
 POLICY_KEYS = ("queue", "topics", "window", "flow_window", "absent_s", "rate", "rate_per_authority", "retry")
 """The keys of `QueuePolicy`. A route may set them too."""
@@ -150,8 +150,23 @@ class QueuePolicy(Section):
 _IN_ORDER = TopicPolicy(topic=everything_at(ANY_AUTHORITY))
 
 
+class FilledFolder(NamedTuple):
+    """A folder that a feature fills: up to ``max_bytes``, and ``open_bytes`` more of what is being written."""
+
+    key: str
+    path: Path
+    bound_key: str
+    max_bytes: int
+    open_bytes: int
+
+
 class FeatureSection(Section):
     """A section of the file that a feature brings. Others ask it what follows from it, and need not know what it means."""
+
+    @classmethod
+    def field(cls) -> tuple[Any, Any]:
+        """Return the type of what stands at the section's key, and the default. In a list, each entry is a section."""
+        return cls | None, None
 
     @classmethod
     def fixed_keys(cls) -> Iterable[str] | None:
@@ -162,6 +177,25 @@ class FeatureSection(Section):
     def memory_bytes(self) -> int:
         """Return the bound on the memory that the feature takes."""
         return 0
+
+    @property
+    def local_authorities(self) -> Sequence[str] | None:
+        """Return the authorities, beside its own, that the streamer serves; None: the section does not say."""
+        return None
+
+    @property
+    def local_entities(self) -> Sequence[EntityId]:
+        """Return the uEntities that the streamer is for each of these authorities, too."""
+        return ()
+
+    @property
+    def multicast_topics(self) -> Iterable[UUri]:
+        """Return the topics that are multicast: no Publish on them passes from one device over another to a third."""
+        return ()
+
+    def folders(self) -> Iterable[FilledFolder]:
+        """Return the folders that the feature fills."""
+        return ()
 
     def claims(self, config: "Config") -> Iterable[Claim]:
         """Return the claims to resources that only one part of a configuration may have."""
@@ -191,9 +225,21 @@ S = TypeVar("S", bound=FeatureSection)
 class HasSections(Section):
     """A part of the file in which sections of features stand."""
 
+    def by_key(self) -> Iterator[tuple[str, FeatureSection]]:
+        """Yield the sections of features that stand here, each with its key."""
+        for key, value in self:
+            if isinstance(value, FeatureSection):
+                yield key, value
+            elif isinstance(value, list):
+                yield from ((f"{key}[{n}]", each) for n, each in enumerate(value) if isinstance(each, FeatureSection))
+
+    def sections(self, kind: type[S]) -> Iterator[S]:
+        """Yield the sections of a class, which stand in a list."""
+        yield from (each for _, each in self.by_key() if isinstance(each, kind))
+
     def section(self, kind: type[S]) -> S | None:
         """Return the section of a feature by its class; None: there is none."""
-        return next((value for _, value in self if isinstance(value, kind)), None)
+        return next(self.sections(kind), None)
 
 
 class EndpointConfig(HasSections):
@@ -343,22 +389,14 @@ class Config(HasSections):
     """Where undeliverable messages go."""
     metrics: MetricsConfig | None = MetricsConfig()
     """The HTTP port for metrics, health and administration. None: no port."""
-    trace: TraceConfig | None = None
-    """A record of each outcome of each message. None: off."""
-    status: StatusConfig | None = None
-    """The status that the streamer publishes on a topic of its own. None: off."""
     log: LogConfig = LogConfig()
     """The level and form of log lines."""
     shutdown: ShutdownConfig = ShutdownConfig()
     """How the daemon stops."""
     remember: RememberConfig = RememberConfig()
     """How long message ids are remembered, to find duplicates and loops."""
-    usubscription: UsubscriptionConfig | None = UsubscriptionConfig()
-    """The streamer's uSubscription service. None: off."""
     control: ControlConfig = ControlConfig()
     """The uEntities and programs that may change something over uProtocol and HTTP."""
-    multicast: list[MulticastConfig] = []
-    """Broadcasts that receivers may listen to by name instead of by number."""
     _text: str = ""
 
     @property
@@ -369,7 +407,7 @@ class Config(HasSections):
     def feature_sections(self) -> Iterator[tuple[str, FeatureSection]]:
         """Yield each section of a feature with its key, those at endpoints included."""
         for where, owner in ("", self), *((f"endpoints.{name}.", each) for name, each in self.endpoints.items()):
-            yield from ((f"{where}{key}", value) for key, value in owner if isinstance(value, FeatureSection))
+            yield from ((f"{where}{key}", section) for key, section in owner.by_key())
 
     def certificates(self) -> Iterator[tuple[str, CertificateFile]]:
         """Yield the files with certificates that the streamer itself uses, each with its key."""
@@ -406,22 +444,9 @@ class Config(HasSections):
             if self.metrics is not None and self.control.http_token_file is None:
                 yield written(("control", "http_token_file"), journal.default_token)
             yield from database(("journal", "path"), journal.path)
-        if self.trace is not None:
-            yield written(("trace", "path"), self.trace.path)
         if self.log.audit is not None:
             yield written(("log", "audit"), self.log.audit)
         yield from read_only(self)
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """Return the multicast ids and their topics, built at every call."""
-        return Catalogue(
-            {
-                MulticastId(entry.provider, entry.broadcast, split_partition(partition)): resource
-                for entry in self.multicast
-                for partition, resource in entry.partitions.items()
-            }
-        )
 
     @field_validator("routes", mode="before")
     @classmethod
@@ -465,8 +490,9 @@ def with_sections(sections: Mapping[str, type[FeatureSection]]) -> type[Config]:
     at_endpoint: dict[str, Any] = {}
     for key, kind in sections.items():
         fields = at_endpoint if key.startswith(AT_ENDPOINTS) else top
-        text = f"{kind.__doc__} None: off."
-        fields[key.removeprefix(AT_ENDPOINTS)] = (kind | None, Field(default=None, description=text))
+        annotation, default = kind.field()
+        text = f"{kind.__doc__} None: off." if NoneType in get_args(annotation) else kind.__doc__
+        fields[key.removeprefix(AT_ENDPOINTS)] = (annotation, Field(default=default, description=text))
     endpoint = create_model("EndpointConfig", __base__=EndpointConfig, __doc__=EndpointConfig.__doc__, **at_endpoint)
     endpoints = (dict[Name, endpoint], Config.model_fields["endpoints"])  # type: ignore[valid-type]  # made here
     return create_model("Config", __base__=Config, __doc__=Config.__doc__, endpoints=endpoints, **top)

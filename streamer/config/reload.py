@@ -14,8 +14,6 @@ def beyond_reload(old: Config, new: Config) -> list[str]:
     changed = (
         *_changed("journal", old.journal, new.journal, *JournalConfig.model_fields),
         *_changed("metrics", old.metrics, new.metrics, "listen"),
-        # This key decides what the tables contain.
-        *_changed("usubscription", old.usubscription, new.usubscription, "external"),
         *(
             each
             for key, section in (before | after).items()

@@ -1,14 +1,10 @@
-"""The sections of the configuration for the files on disk: the journal, its dead letters, and the traces."""
+"""The sections of the configuration for the journal and its dead letters."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator, Field
-
-from streamer.config.checks import check_can_trace
-from streamer.config.types import GIB, MIB, Count, FilePath, FolderPath, Section, Size
-from streamer.transports.base import LONGEST_S
+from streamer.config.types import GIB, MIB, Count, FilePath, Section, Size
 
 _LETTERS_SHARE = 4  # dead letters take at most this part of the journal
 
@@ -59,20 +55,3 @@ class DeadLetterStoreConfig(Section):
         """Return the bounds in a journal of this size: messages and bytes; messages and bytes of never accepted ones."""
         share = journal_bytes // _LETTERS_SHARE
         return self.messages, min(self.bytes, share), REJECTED_MESSAGES, min(REJECTED_BYTES, share // 4)
-
-
-class TraceConfig(Section):
-    """Where the routing traces are written, and how much of them is kept. Needs the extra ``trace``."""
-
-    path: Annotated[FolderPath, AfterValidator(check_can_trace)]
-    """A folder."""
-    rotate_s: Annotated[float, Field(gt=0, le=LONGEST_S)] = 300
-    """A file is closed after so many seconds."""
-    rotate_bytes: ClassVar[int] = 64 * MIB
-    max_bytes: Size = 4 * GIB
-    """The bound for all files. Beyond it the oldest are deleted."""
-
-    @property
-    def file_bytes(self) -> int:
-        """Return the size at which a file is closed."""
-        return min(self.rotate_bytes, self.max_bytes)

@@ -12,7 +12,6 @@ import stat
 from pathlib import Path
 
 from streamer.config.models import Config
-from streamer.config.services import ControlConfig
 from streamer.files import open_to_read
 
 SHORTEST_TOKEN = 16
@@ -25,11 +24,6 @@ def token_file(config: Config) -> Path | None:
     if config.control.http_token_file is not None:
         return config.control.http_token_file
     return made_token_file(config)
-
-
-def with_token_file(config: Config) -> ControlConfig:
-    """Return the section `control` with the token file in use."""
-    return config.control.model_copy(update={"http_token_file": token_file(config)})
 
 
 def made_token_file(config: Config) -> Path | None:

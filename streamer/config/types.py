@@ -18,8 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from streamer.plugins import Settings
-from streamer.uprotocol.multicast import check_broadcast, check_partition, split_partition
-from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, FIRST_TOPIC, LAST_TOPIC, UriError, UUri, is_authority
+from streamer.uprotocol.uri import ANY_AUTHORITY, ANY_RESOURCE, UriError, UUri, is_authority
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MOST = (1 << 63) - 1
@@ -31,7 +30,6 @@ _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,19})?) ?([A-Za-z]*)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,252}")
 _HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):(\d{1,5})")
-_LONGEST_PARTITION = 512
 _PARTS = "//authority/ue_id/version/resource, the authority in lower case and the rest in hex"
 
 OWN_NAME = "{identity}"
@@ -153,37 +151,6 @@ def _host_name(text: str) -> str:
     return text
 
 
-def _broadcast(text: str) -> str:
-    try:
-        return check_broadcast(text)
-    except ValueError as exc:
-        raise expected("the name of a broadcast: letters, digits and _, no digit first") from exc
-
-
-def _partition(text: str) -> str:
-    try:
-        check_partition(split_partition(text), wildcards=False)
-    except ValueError as exc:
-        raise expected(
-            'a partition: segments of letters and digits, joined by /, such as front/left, or "" for none; no wildcards'
-        ) from exc
-    if len(text) > _LONGEST_PARTITION:
-        raise expected(f"a partition of at most {_LONGEST_PARTITION} characters")
-    return text
-
-
-def at_least_one(partitions: dict[str, int]) -> dict[str, int]:
-    if not partitions:
-        raise expected('at least one partition; "" is the broadcast without one')
-    return partitions
-
-
-def _topic_resource(value: int) -> int:
-    if not FIRST_TOPIC <= value <= LAST_TOPIC:
-        raise expected(f"the resource of a topic, {FIRST_TOPIC:#X} to {LAST_TOPIC:#X}".replace("0X", "0x"))
-    return value
-
-
 def _file(value: Any) -> Any:
     if isinstance(value, str) and value.endswith("/"):
         raise expected("the path of a file, not of a folder: without / at its end")
@@ -214,11 +181,6 @@ HostPort = Annotated[str, BeforeValidator(_host_port)]
 """A host name or an address, in brackets if it is of IPv6, and a port."""
 
 FilePath = Annotated[FolderPath, BeforeValidator(_file)]
-TopicResource = Annotated[
-    int, AfterValidator(_topic_resource), WithJsonSchema({"type": "integer", "minimum": FIRST_TOPIC, "maximum": LAST_TOPIC})
-]
-BroadcastName = Annotated[str, Field(max_length=128), AfterValidator(_broadcast)]
-PartitionName = Annotated[str, AfterValidator(_partition)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 

@@ -211,7 +211,7 @@ class Router:
         addressed = [name for name, transport in transports.items() if transport.options.addresses_publishes]
         core = self.transports.get(LOCAL_ENDPOINT)
         entities = core.entities if isinstance(core, LocalTransport) else ()
-        return RoutingTable.from_config(config, addressed, entities, config.catalogue.topics)
+        return RoutingTable.from_config(config, addressed, entities)
 
     def _use_table(self) -> None:
         """Give every route of the table a queue, and every ingress the table.

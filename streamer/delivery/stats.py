@@ -179,11 +179,6 @@ class EndpointStats:
         """Count ``number`` packets that no listener took."""
         self.unwanted[reason.value] = self.unwanted.get(reason.value, 0) + number
 
-    @property
-    def balances(self) -> bool:
-        """Whether the account balances: every packet was counted in one way."""
-        return self.packets == self.received + sum(self.malformed.values()) + sum(self.unwanted.values())
-
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccount:

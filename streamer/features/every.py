@@ -11,6 +11,7 @@ from streamer.config.models import Config, with_sections
 from streamer.features.black_box.feature import BlackBoxFeature
 from streamer.features.budget.feature import BudgetFeature
 from streamer.features.check.feature import CheckFeature
+from streamer.features.host.status import StatusConfig
 from streamer.features.judge.feature import JudgeFeature
 from streamer.features.live_audit.feature import LiveAuditFeature
 from streamer.features.multicast.feature import MulticastFeature
@@ -41,7 +42,7 @@ FEATURES: tuple[type[Feature], ...] = (
     UtwinFeature,
 )
 
-FILE = with_sections({key: section for kind in FEATURES for key, section in kind.KEYS.items()})
+FILE = with_sections({"status": StatusConfig} | {key: section for kind in FEATURES for key, section in kind.KEYS.items()})
 """The class of configuration files: with the sections of all features."""
 
 

@@ -5,7 +5,6 @@ that list, and name none of them. A feature overrides what it has; each default 
 order in which they are called.
 """
 
-import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import reduce
@@ -32,7 +31,6 @@ if TYPE_CHECKING:  # no command needs these, and they take time to load
     from streamer.features.api.metrics import Exposition
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Metrics: TypeAlias = "Iterable[Metric]"
 Pages: TypeAlias = "Iterable[web.RouteDef]"
 Judge: TypeAlias = Callable[[Config], Awaitable[list[str]]]
@@ -103,6 +101,9 @@ class Feature:
 
     KEYS: ClassVar[Mapping[str, type[FeatureSection]]] = {}
     """The feature's sections of the configuration file, by their keys; `endpoints.*.KEY` stands at each endpoint."""
+
+    COMMANDS: ClassVar[Sequence[str]] = ()
+    """The modules that add the feature's commands, by ``add_to``: only the command line loads them, no daemon does."""
 
     TABLES: ClassVar[Mapping[str, str]] = {}
     """The statements that create the feature's tables in the journal, by name: they are there in any configuration."""
@@ -182,8 +183,7 @@ class Feature:
         """Do what is due; ``now_s`` is monotonic. On standby, too."""
 
     def use(self, config: Config) -> None:
-        """Apply a reloaded configuration. Links and routes change after that."""
-        self.config = config
+        """Apply a reloaded configuration, which is the feature's `config` now. Links and routes change after that."""
 
     async def reloaded(self) -> None:
         """Go on: the links and routes are those of the reloaded configuration."""
@@ -219,12 +219,11 @@ class Feature:
 
     @staticmethod
     def flow_reader() -> FlowReader | None:
-        """Return what reads the flows of past messages out of files that the feature has written; None: it writes none."""
-        return None
+        """Return what reads the flows of past messages out of files that the feature has written; None: it writes none.
 
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        """Add the feature's commands to the command line."""
+        Raises `NotAskedError` with what has to be installed for it.
+        """
+        return None
 
 
 _Found = TypeVar("_Found")
@@ -238,11 +237,3 @@ def first(found: Iterable[_Found | None]) -> _Found | None:
 def additions_of(features: Iterable[Feature]) -> Additions:
     """Return what the router of a streamer with these features gets."""
     return reduce(Additions.plus, (feature.additions for feature in features), Additions())
-
-
-_Kind = TypeVar("_Kind", bound=Feature)
-
-
-def one_of(features: Iterable[Feature], kind: type[_Kind]) -> _Kind:
-    """Return the feature of a class among those of one streamer."""
-    return next(each for each in features if isinstance(each, kind))

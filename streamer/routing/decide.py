@@ -88,9 +88,7 @@ def decide(
     if ingress not in homes:
         lives = f"lives behind {' and '.join(homes)}" if homes else "lives behind no endpoint"
         return _nowhere(
-            Outcome.REJECTED,
-            UCode.UNAUTHENTICATED,
-            f"source authority {source.authority!r} {lives}, not behind {ingress}",
+            Outcome.REJECTED, UCode.UNAUTHENTICATED, f"source authority {source.authority!r} {lives}, not behind {ingress}"
         )
     decision = _route(kind, source, sink, ingress, homes, table, interested)
     if table.permissions is None or (decision.failure is not None and not decision.failure.is_reported):

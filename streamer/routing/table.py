@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from streamer.config.models import Config, QueuePolicy
 from streamer.routing.permissions import Permissions
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri
-from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USUBSCRIPTIONS, UTWIN, EntityId
+from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
 
 Entity = tuple[str, int, int]
 """Authority, ue_id and version of a uEntity."""
@@ -47,13 +47,7 @@ class RoutingTable:
     permissions: Permissions | None = None
 
     @classmethod
-    def from_config(
-        cls,
-        config: Config,
-        addressed: Iterable[str],
-        entities: Iterable[EntityId] = (),
-        multicast: Iterable[UUri] = (),
-    ) -> "RoutingTable":
+    def from_config(cls, config: Config, addressed: Iterable[str], entities: Iterable[EntityId] = ()) -> "RoutingTable":
         """Return the table of a configuration; ``entities`` are the services in this streamer."""
         authorities = {name: tuple(endpoint.authorities) for name, endpoint in config.endpoints.items()}
         addressed = frozenset(addressed)
@@ -77,7 +71,7 @@ class RoutingTable:
             connecting(config, addressed),
             _services(config, entities, addressed),
             _inner(config) if entities else (),
-            frozenset(multicast),
+            frozenset(topic for _, section in config.feature_sections() for topic in section.multicast_topics),
             None if config.permissions is None else Permissions(config.permissions),
         )
 
@@ -123,23 +117,21 @@ def connecting(config: Config, addressed: Container[str]) -> frozenset[str]:
 
 
 def local_authorities(config: Config, addressed: Container[str]) -> tuple[str, ...]:
-    """Return the authorities, except for the streamer's own, whose uSubscription service the streamer is."""
-    options = config.usubscription
-    if options is not None and options.local is not None:
-        return tuple(options.local)
+    """Return the authorities, except for the streamer's own, that its services are for."""
+    for _, section in config.feature_sections():
+        if section.local_authorities is not None:
+            return tuple(section.local_authorities)
     far = connecting(config, addressed)
     inside = (endpoint.authorities for name, endpoint in config.endpoints.items() if name not in far)
     return tuple(dict.fromkeys(name for listed in inside for name in listed if name != ANY_AUTHORITY))
 
 
 def _services(config: Config, entities: tuple[EntityId, ...], addressed: Container[str]) -> frozenset[Entity]:
-    """Return the streamer's uEntities: at its own authority, and uSubscription and uTwin at the local authorities."""
+    """Return the streamer's uEntities: at its own authority, and those of sections that are for the local ones, too."""
     found = {(config.authority, *entity) for entity in entities}
-    options = config.usubscription
-    served = [UTWIN] if UTWIN in entities else []
-    if options is not None and options.external is None:
-        served += [entity for entity in USUBSCRIPTIONS if entity in entities]
-    found |= {(authority, *entity) for authority in local_authorities(config, addressed) for entity in served}
+    served = {entity for _, section in config.feature_sections() for entity in section.local_entities}
+    local = local_authorities(config, addressed)
+    found |= {(authority, *entity) for authority in local for entity in served.intersection(entities)}
     return frozenset(found)
 
 

@@ -12,9 +12,7 @@ _MANY_LANES = 4096
 _UNCONFIRMED_BYTES = 64 * MIB  # of an endpoint, without a journal
 _MISROUTED_BYTES = 16 * MIB
 _FLOWS_BYTES = 30 * MIB
-_NOTIFICATION_BYTES = 128 * MIB
 _ID_BYTES = 100
-_ARROW_BYTES = 90_000_000 + 19 * MIB
 _MESSAGE_BYTES = 1024
 
 
@@ -40,16 +38,13 @@ def memory_bytes(config: Config, message_bytes: int = _MESSAGE_BYTES) -> int:
         size += options.receive_bytes(message_bytes) + _MISROUTED_BYTES + _FLOWS_BYTES + 2 * config.dead_letter.queue.bytes
         size += _UNCONFIRMED_BYTES if journal is None and options.longest_unconfirmed_s else 0
     size += 0 if journal is None else journal.memory
-    if config.usubscription is not None and config.usubscription.external is None:
-        size += _NOTIFICATION_BYTES
-    size += sum(section.memory_bytes for _, section in config.feature_sections())
-    return size + (0 if config.trace is None else _ARROW_BYTES)
+    return size + sum(section.memory_bytes for _, section in config.feature_sections())
 
 
 def disk_bytes(config: Config) -> int:
     """Return what the bounds on disks add up to."""
     journal = 0 if config.journal is None else config.journal.disk_bytes
-    return journal + (0 if config.trace is None else config.trace.max_bytes)
+    return journal + sum(each.max_bytes for _, section in config.feature_sections() for each in section.folders())
 
 
 def _queue_bytes(policy: QueuePolicy, has_journal: bool) -> int:

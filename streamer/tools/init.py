@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from streamer.config.load import ConfigError, load_text, warnings
+from streamer.config.models import Config
 from streamer.tools.init_file import LISTEN, ROLES, Answers, Device, lines
 from streamer.tools.text import complain
 
@@ -189,7 +190,7 @@ def _init(arguments: argparse.Namespace) -> int:
         for question in QUESTIONS:
             answers = _settled(question, answers, arguments, asks)
         text = "".join(f"{line}\n" for line in lines(answers))
-        config = load_text(text, path)
+        config = load_text(text, path, kind=arguments.kind)
         if not is_printed:
             _write(path, text, arguments.force)
     except (_EndedError, KeyboardInterrupt):
@@ -220,25 +221,25 @@ def _settled(question: Question, answers: Answers, arguments: argparse.Namespace
         wrong_usage(f"argument {question.flag}: expected once")
     for text in given:
         try:
-            answers = _tried(question, answers, text)
+            answers = _tried(question, answers, text, arguments.kind)
         except ValueError as exc:
             wrong_usage(f"argument {question.flag}: {exc}")
     if not question.wanted(answers) or (given and not (question.repeats and question.default(answers) is None)):
         return answers
     if asks:
-        return _asked(question, answers)
+        return _asked(question, answers, arguments.kind)
     while (default := question.default(answers)) is None:
         if not arguments.yes or not (trial := question.trial(answers)):
             more = f", at least {ROLES[answers.role].minimum} times" if question.repeats else ""
             wrong_usage(f"the following arguments are required: {question.flag}{more}")
         complain(f"taken: {question.flag} {trial}", 0)
-        answers = _tried(question, answers, trial)
+        answers = _tried(question, answers, trial, arguments.kind)
         if not question.repeats:
             return answers
-    return _tried(question, answers, default) if default else answers
+    return _tried(question, answers, default, arguments.kind) if default else answers
 
 
-def _asked(question: Question, answers: Answers) -> Answers:
+def _asked(question: Question, answers: Answers, kind: type[Config]) -> Answers:
     """Return the answers with the user's; repeat the question until the answer is valid."""
     if question.flag == "--role":
         for number, (name, role) in enumerate(ROLES.items(), 1):
@@ -259,19 +260,19 @@ def _asked(question: Question, answers: Answers) -> Answers:
         try:
             if text is None:
                 raise ValueError("an answer is needed")
-            answers = _tried(question, answers, text)
+            answers = _tried(question, answers, text, kind)
             if not question.repeats:
                 return answers
         except ValueError as exc:
             complain(f"  {exc}", 0)
 
 
-def _tried(question: Question, answers: Answers, text: str) -> Answers:
+def _tried(question: Question, answers: Answers, text: str, kind: type[Config]) -> Answers:
     """Return the answers with this one. Raises ValueError if no valid file can have it."""
     after = question.answered(answers, text)
     try:
         whole = after if after.devices else replace(after, devices=(_STAND_IN,))
-        load_text("".join(f"{line}\n" for line in lines(whole)), Path())
+        load_text("".join(f"{line}\n" for line in lines(whole)), Path(), kind=kind)
     except ConfigError as exc:
         raise ValueError("; ".join(_texts(exc))) from None
     return after

@@ -75,9 +75,7 @@ def message_to_proto(message: UMessage) -> pb.UMessage:
 def message_from_proto(p: pb.UMessage) -> UMessage:
     """Convert a message from protobuf; fields are not checked. Raises ValueError for unknown enum numbers."""
     return UMessage(
-        id_from_proto(p.attributes.id),
-        attributes_from_proto(p.attributes),
-        p.payload if p.HasField("payload") else None,
+        id_from_proto(p.attributes.id), attributes_from_proto(p.attributes), p.payload if p.HasField("payload") else None
     )
 
 

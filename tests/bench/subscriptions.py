@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.clock import SystemClock
-from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.features.judge.command_explain import Remembered
 from streamer.transports.base import TransportContext
 from streamer.transports.local import LocalTransport
@@ -51,7 +51,7 @@ def wishes(subscriptions: int, subscribers: int, topics: int) -> list[tuple[UUri
 
 async def remember(path: Path, pairs: list[tuple[UUri, UUri]]) -> tuple[float, float]:
     """Subscribe to all of it; seconds for the requests, and for a restore of the file."""
-    config = Config.model_validate(
+    config = FILE.model_validate(
         config_of({"vehicle": endpoint_of("memory", "veh1")}, authority="gateway", usubscription=SERVICE)
     )
     core = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gateway"), served(config))

@@ -33,7 +33,7 @@ CATALOGUE = [
         "provider": "//veh1/A8000/2/0",
         "broadcast": "doorOpened",
         "partitions": {"front/left": 0x8011, "front/right": 0x8012, "boot": 0x8013},
-    },
+    }
 ]
 
 

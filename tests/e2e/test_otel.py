@@ -20,7 +20,6 @@ from streamer.features.otel import push
 from streamer.features.otel.config import OtelConfig, OtelSpansConfig
 from streamer.features.otel.feature import OtelFeature
 from streamer.features.otel.push import read_headers
-from streamer.features.record import one_of
 from streamer.transports.errors import PermanentError
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, publish
@@ -29,6 +28,7 @@ from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.uuid import new_id
 from tests.certificates import write_certificates
 from tests.constants import with_constants
+from tests.hosted import one_of
 from tests.otel_collector import Collector, attributes, listening
 from tests.ports import free_port
 from tests.waiting import until

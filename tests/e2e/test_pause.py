@@ -59,10 +59,7 @@ async def command(topology: Topology, *argv: str) -> tuple[int, str]:
 
 
 def on_disk(directory: Path, **changes: Any) -> dict[str, Any]:
-    return {
-        "journal": {"path": str(directory / "journal.db")},
-        "shutdown": {"drain_s": 300},
-    } | changes
+    return {"journal": {"path": str(directory / "journal.db")}, "shutdown": {"drain_s": 300}} | changes
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["asked-over-mqtt", "asked-over-zenoh"])

@@ -11,6 +11,7 @@ import yaml
 
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.features.every import FILE
 from streamer.transports.base import LinkState
 from tests.await_points import AwaitPoints, Point
 from tests.brokers import Mosquitto
@@ -55,7 +56,7 @@ class Setup:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[int]]:
-        self.daemon = Daemon(load(self.file), self.file)
+        self.daemon = Daemon(load(self.file, kind=FILE), self.file)
         task = asyncio.create_task(self.daemon.run())
         try:
             links = [each for each in self.daemon.transports.values() if each.kind == "mqtt5"]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from streamer.config.models import Config
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.every import FILE
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.routing.pause_rules import PauseRules
 from streamer.routing.table import FlowKey
 from streamer.transports.base import MessageParcel, Received, TransportContext, UListener

@@ -8,6 +8,7 @@ import yaml
 
 from streamer.config.load import load
 from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.transports.base import LinkState
 from tests.brokers import Mosquitto
 from tests.configurations import config_of, endpoint_of
@@ -29,7 +30,7 @@ def configured(directory: Path, far: dict[str, Any]) -> Config:
         shutdown={"drain_s": 1},
     )
     path.write_text(yaml.safe_dump(config))
-    return load(path)
+    return load(path, kind=FILE)
 
 
 def through_mqtt(broker: Mosquitto) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from streamer.config.load import load
 from streamer.config.models import Config
 from streamer.features.every import FILE
 from streamer.features.traces import tracing
+from streamer.features.traces.config import TraceConfig
 from streamer.journal.letters import LetterFilter, open_letters
 from streamer.transports.base import LinkState
 from streamer.transports.errors import PermanentError
@@ -235,8 +236,9 @@ async def test_clock_that_runs_in_2046_is_set_back_to_today_and_runs_on(tmp_path
     assert ahead[5:9] == year(YEARS_MS)
     filler = next((tmp_path / "traces" / ahead).glob("*/*")) / "part-filler.parquet"
     filler.write_bytes(bytes(60_000))
-    assert config.trace is not None
-    bound = config.trace.model_copy(update={"max_bytes": 60_000})
+    traces = config.section(TraceConfig)
+    assert traces is not None
+    bound = traces.model_copy(update={"max_bytes": 60_000})
     async with running(config.model_copy(update={"trace": bound}), clock) as again:
         await until(lambda: known(again) == {SPEED}, within_s=30, what="the last value of today")
         assert {LIGHTS, DOORS} <= letters(again)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.delivery.router import Router
 from streamer.features.every import FILE, built
 from streamer.features.record import additions_of
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.transports.base import TransportContext, UTransport
 from streamer.transports.local import LocalTransport
 from streamer.transports.memory import MemoryOptions, MemoryTransport

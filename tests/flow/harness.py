@@ -192,7 +192,9 @@ class RouterHarness:
         for witness in self._witnesses:
             witness.check(ledger)
         for endpoint in self.router.endpoint_accounts():
-            assert endpoint.stats.balances, (endpoint.name, endpoint.stats.packets, endpoint.stats.received)
+            stats = endpoint.stats
+            elsewhere = sum(stats.malformed.values()) + sum(stats.unwanted.values())
+            assert stats.packets == stats.received + elsewhere, (endpoint.name, stats.packets, stats.received)
         counted: Counted = Counter()
         for account in self.router.accounts():
             assert account.stats.accepted == account.stats.settled + account.queued, account

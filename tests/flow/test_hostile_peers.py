@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 from google.protobuf.message import Message
 
-from streamer.config.models import Config
-from streamer.features.record import one_of
+from streamer.features.every import FILE
 from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.logs import audit
 from streamer.uprotocol.message import UMessage, UMessageType, request
@@ -31,6 +30,7 @@ from tests.flow.uentities import (
     UNSUBSCRIBED,
     Client,
 )
+from tests.hosted import one_of
 from tests.waiting import until
 
 INTERNAL = UUri("dev1", 0x10, 1, 0x8001)
@@ -283,7 +283,7 @@ async def test_reload_takes_a_permission_away_and_gives_it_back(devices: Devices
     peer = await stranger(devices)
     assert await peer.subscribe(INTERNAL) == SUBSCRIBED
     await until(lambda: "evil" in device.router.interest.of(INTERNAL), "the interest")
-    narrow = Config.model_validate(device.raw | {"usubscription": {"local": ["dev1"]}})
+    narrow = FILE.model_validate(device.raw | {"usubscription": {"local": ["dev1"]}})
     device.service_host.use(narrow)
     await until(lambda: device.router.interest.of(INTERNAL) == {}, "the end of the interest")
     status = await peer.refused(SUBSCRIBE, subscribing(INTERNAL))

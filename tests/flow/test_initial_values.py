@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from streamer.config.models import Config
 from streamer.delivery.lifecycle.reload import Reload
-from streamer.features.record import one_of
 from streamer.features.utwin.feature import UtwinFeature
 from streamer.uprotocol.message import UMessage
 from streamer.uprotocol.uri import UUri, everything_at
@@ -18,6 +17,7 @@ from tests.examples import examples
 from tests.flow.devices import Devices
 from tests.flow.harness import SPEED, RouterHarness, three_networks
 from tests.flow.uentities import SUBSCRIBED, Client
+from tests.hosted import one_of
 from tests.unit.features.utwin.found import last_values_of, utwin_of
 
 DOORS = SPEED._replace(resource=0x8A51)

@@ -61,7 +61,7 @@ def configurations(draw: st.DrawFn) -> Config:
         methods = [{"method": "//veh1/A/1/7", "permission_level": draw(st.integers(0, 3))}]
         permissions = {"endpoints": {name: _fitting(section, name) for name, section in found.items()}, "methods": methods}
     raw = {"authority": "gateway.veh1", "endpoints": endpoints, "routes": routes, "permissions": permissions}
-    return Config.model_validate(raw | {"usubscription": None})
+    return Config.model_validate(raw)
 
 
 def _from(start: str) -> list[str]:
@@ -157,7 +157,6 @@ def test_the_same_message_is_judged_as_the_router_lowers_it() -> None:
             },
             "routes": [{"from": "vehicle", "to": "cloud", "publish": ["//veh1/FFFFFFFF/FF/FFFF"]}],
             "permissions": {"endpoints": {"vehicle": {"rules": [{"allow": {"max_priority": "CS2"}}]}}},
-            "usubscription": None,
         }
     )
     flow = Flow(UMessageType.PUBLISH, UUri("veh1", 0xA, 1, 0x8000), None, "vehicle", "", UPriority.CS6, 3)

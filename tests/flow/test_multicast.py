@@ -7,10 +7,11 @@ import pytest
 
 from streamer.delivery.lifecycle.reload import Reload
 from streamer.features.host.access import Access
+from streamer.features.multicast.config import catalogue
+from streamer.features.multicast.ids import MulticastId
 from streamer.features.multicast.service import MulticastReceivers, Registration
 from streamer.routing.decide import decide
 from streamer.uprotocol.message import Attributes, Options, UMessage, UMessageType, publish
-from streamer.uprotocol.multicast import MulticastId
 from streamer.uprotocol.uri import UUri, everything_at
 from tests.clock import START_MS
 from tests.flow.harness import RouterHarness, configuration
@@ -55,7 +56,7 @@ async def receivers(harness: RouterHarness, *registrations: tuple[UUri, str]) ->
     """The service on this router, with these uEntities registered for these ids."""
     state = StateOn(None, MulticastReceivers.TABLES)
     state.open()
-    made = MulticastReceivers(state, harness.router, harness.config.catalogue, EVERYBODY, 64)
+    made = MulticastReceivers(state, harness.router, catalogue(harness.config), EVERYBODY)
     for receiver, pattern in registrations:
         await made.register(Registration(receiver, MulticastId.parse(pattern)))
     await follow(harness)
@@ -194,7 +195,7 @@ async def test_a_reload_marks_by_the_new_catalogue() -> None:
         harness.router.set_interest(LOCAL_NEWS, {"phone1": 0}, "subscription")
         new = configuration(**networks(multicast=CATALOGUE[1:]))
         await Reload(harness.router, new).run()
-        service.use(new.catalogue, EVERYBODY)
+        service.use(catalogue(new), EVERYBODY)
         await follow(harness)
         harness.arrive("cloud", fired(LOCAL_NEWS, b"plain now"))
         assert payloads(harness, "phone") == [b"plain now"]

@@ -15,10 +15,9 @@ import pytest
 import yaml
 
 from streamer.clock import SystemClock
-from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.features.host.earlier_state import write_back
 from streamer.features.host.host import ServiceHost
-from streamer.features.record import one_of
 from streamer.features.traces.compact import compact_spool
 from streamer.features.traces.layout import Folders
 from streamer.features.usubscription.feature import UsubscriptionFeature
@@ -35,7 +34,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 from tests.clock import FakeClock
 from tests.flow.journaled_run import DOWN, JournaledRun, journaled_run
 from tests.flow.letters import stored
-from tests.hosted import TABLES, HostOn, served
+from tests.hosted import TABLES, HostOn, one_of, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.upgrade.fixtures import Released, released
 from tests.waiting import until
@@ -126,7 +125,7 @@ async def test_dead_letters_are_listed_shown_and_redriven(files: Released, capsy
 
 
 def services(files: Released) -> tuple[HostOn, FakeRouter]:
-    config = Config.model_validate(files.configuration(ENDPOINTS))
+    config = FILE.model_validate(files.configuration(ENDPOINTS))
     router = FakeRouter()
     local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
     return HostOn(files.journal, config, local, router, SystemClock()), router

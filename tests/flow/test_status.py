@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from streamer.config.services import StatusConfig
 from streamer.features.api.status_message import StatusView
-from streamer.features.host.status import LIFETIME, StatusService
+from streamer.features.host.status import LIFETIME, StatusConfig, StatusService
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamer.features.record import one_of
 from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.transports.base import Received
 from streamer.transports.memory import MemoryReceived, MemoryTransport
@@ -28,6 +27,7 @@ from tests.flow.uentities import (
     RemoteService,
     subscribed,
 )
+from tests.hosted import one_of
 from tests.listeners import RecordingListener
 from tests.waiting import until
 

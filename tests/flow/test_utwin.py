@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from streamer.features.host.state import StateError, StateFile, Statement
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.utwin import service as utwin
 from streamer.features.utwin.config import UtwinConfig
 from streamer.uprotocol.message import Options, Provenance, UMessage, UMessageType, publish, request
@@ -494,9 +495,9 @@ async def test_what_a_reload_no_longer_permits_is_not_told(devices: Devices, dev
     await app.publish(SPEED, b"1")
     asking = await phone(devices)
     assert found(await last(asking, SPEED)) == [b"1"]
-    assert device.config.usubscription is not None
-    none = device.config.usubscription.model_copy(update={"subscribe": []})
-    device.service_host.use(device.config.model_copy(update={"usubscription": none}))
+    options = device.config.section(UsubscriptionConfig)
+    assert options is not None
+    device.service_host.use(device.config.model_copy(update={"usubscription": options.model_copy(update={"subscribe": []})}))
     assert found(await last(asking, SPEED)) == ["PERMISSION_DENIED"]
 
 

@@ -6,15 +6,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from streamer.transports.memory import MemoryTransport
-from streamer.uprotocol.message import (
-    Options,
-    UMessage,
-    UMessageType,
-    UPayloadFormat,
-    publish,
-    request,
-    response,
-)
+from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, publish, request, response
 from streamer.uprotocol.proto import uprotocol_v1_pb2 as v1
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb4

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from streamer.config.checks import TRACE_MODULES
 from streamer.features.otel.config import OTEL_MODULES
+from streamer.features.traces.config import TRACE_MODULES
 from streamer.tools.init_file import LISTEN
 from tests.ports import free_port
 from tests.programs import require

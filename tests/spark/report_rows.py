@@ -88,9 +88,7 @@ def collected(
             | {"streamers": 1, "files_left_out_at": 1, "records_missing_at": 1, "records_impossible_at": 0}
         ],
         "health_days": [{"date": day, "streamers": 50, "incomplete": 2} for day in days],
-        "clocks": [
-            {"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1},
-        ],
+        "clocks": [{"streamer": authority, "clock_skew_ms": 3_600_000.0, "skew_against": "gw", "total_rows": 1}],
         "fan_out": [
             {name: value for name, value in ends.items() if name.startswith("src")}
             | {"hour": 9, "publishes": 3, "gateways": 1000, "unknown": 7, "missing": 450, "share": 0.85}

@@ -105,11 +105,7 @@ def make(root: Path) -> None:
         tables.LATENCY,
         [sketch | {"hour": h, "messages": 45, "latency_p50_us": 1400 + h, "latency_p99_us": 30000 + h} for h in (3, 5)],
     )
-    put(
-        root,
-        tables.DEAD_LETTERS,
-        [letter(4, "expired", "DEADLINE_EXCEEDED"), letter(2, "dead_lettered", "UNAVAILABLE")],
-    )
+    put(root, tables.DEAD_LETTERS, [letter(4, "expired", "DEADLINE_EXCEEDED"), letter(2, "dead_lettered", "UNAVAILABLE")])
     put(root, tables.DEAD_LETTERS, [letter(10, "expired", "DEADLINE_EXCEEDED")], days_back=1)
     status = {"src_authority": "veh1", "sink_authority": "cloud", "msg_type": "request"}
     put(
@@ -186,11 +182,7 @@ def make(root: Path) -> None:
     topic = {"src_authority": "veh1", "src_ue_id": 0x10002, "src_resource_id": 0x8000, "gateways": 8, "unknown": 1}
     whole = topic | {"hour": 8, "publishes": 2, "expected": 16, "missing": 0, "share": 1.0}
     part = topic | {"hour": 9, "publishes": 3, "expected": 24, "missing": 3, "share": 0.875}
-    put(
-        root,
-        tables.FAN_OUT,
-        [whole | {"lacking": 0}, part | {"lacking": 2}],
-    )
+    put(root, tables.FAN_OUT, [whole | {"lacking": 0}, part | {"lacking": 2}])
     lacking = {name: topic[name] for name in ("src_authority", "src_ue_id", "src_resource_id")} | {"hour": 9, "publishes": 3}
     put(
         root,

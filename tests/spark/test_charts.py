@@ -92,13 +92,7 @@ def test_a_day_without_a_message_has_an_axis_and_no_bar() -> None:
 
 @pytest.mark.parametrize(
     ("values", "heights", "unknown"),
-    [
-        ([10, None, 0, 20], [13, 26], 1),
-        ([None, None], [], 2),
-        ([0, 0], [], 0),
-        ([0.001, 1000], [1.5, 26], 0),
-        ([], [], 0),
-    ],
+    [([10, None, 0, 20], [13, 26], 1), ([None, None], [], 2), ([0, 0], [], 0), ([0.001, 1000], [1.5, 26], 0), ([], [], 0)],
 )
 def test_a_trend_is_as_high_as_its_largest_day(values: list[float | None], heights: list[float], unknown: int) -> None:
     drawing = charts.bars(values, "t", "d")

@@ -105,10 +105,7 @@ def test_beyond_a_one_way_stretch_two_clocks_are_still_known_against_each_other(
 
 def test_messages_of_a_streamer_itself_tell_their_direction() -> None:
     """Y's dead letters go up to X, and all else comes down: no endpoint is used both ways."""
-    letters = [
-        Row("Y", "Y", None, None, "side", 1, 50, 90_000_000),
-        Row("X", "Y", None, "side", None, 1, 50, UP_US),
-    ]
+    letters = [Row("Y", "Y", None, None, "side", 1, 50, 90_000_000), Row("X", "Y", None, "side", None, 1, 50, UP_US)]
     clocks = estimate([*rows({"Y": 90_000_000}, [("cloud", "car", True)], "XY"), *letters])
     assert clocks["Y"].skew_us == 90_000_000 + (DOWN_US - UP_US) / 2
 

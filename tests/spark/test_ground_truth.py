@@ -50,11 +50,7 @@ PLAN = Plan(
 )
 Findings = dict[str, set[str]]
 _TOPIC = ("src_authority", "src_ue_id", "src_resource_id")
-_AS_IF_LARGE = {
-    "spark.sql.adaptive.enabled": "true",
-    "spark.ustreamer.small": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
+_AS_IF_LARGE = {"spark.sql.adaptive.enabled": "true", "spark.ustreamer.small": "false", "spark.sql.shuffle.partitions": "2"}
 _AS_AT_NIGHT = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.factoryMode": "FALLBACK"}
 """Shuffled into more than one part, and by generated code, unlike other tests."""
 

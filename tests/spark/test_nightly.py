@@ -103,11 +103,7 @@ def test_any_order_twice_and_killed_half_way_give_the_same_tables(
     traces, plain, wild = tmp_path / "traces", tmp_path / "plain", tmp_path / "wild"
     traces_of(traces, 2, 4, 9)
     assert run(spark, traces, plain, day(0), day(1), day(2))
-    assert table(spark, plain) == [
-        (day(0), 2, None, 0),
-        (day(1), 4, 2, 1),
-        (day(2), 9, 6, 2),
-    ]
+    assert table(spark, plain) == [(day(0), 2, None, 0), (day(1), 4, 2, 1), (day(2), 9, 6, 2)]
 
     assert run(spark, traces, wild, day(2))
     # Killed while the trends of a date that looks back are replaced, with the old ones removed already

@@ -105,10 +105,7 @@ def test_a_file_with_a_fault_is_left_out_and_the_others_are_read(
     assert (found, path) == ({}, f"hour=7/streamer=bad/{bad.name}")
     assert reason.startswith(FAULTS[fault])
     left_out = {DATE: {path: reason}}
-    assert {row.streamer for row in read(spark, traces, [DATE, NEXT], left_out).collect()} == {
-        "gateway",
-        "other",
-    }
+    assert {row.streamer for row in read(spark, traces, [DATE, NEXT], left_out).collect()} == {"gateway", "other"}
     if is_here:
         batch = Batch(spark, str(traces), str(tmp_path / "tables"), (DATE,), left_out=left_out)
         assert sorted(row.streamer for row in batch.records().collect()) == ["gateway", "other"]

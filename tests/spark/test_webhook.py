@@ -106,10 +106,7 @@ def test_a_time_limit_has_one_text_whichever_is_noticed_first(hook: Hook, monkey
 
 @pytest.mark.parametrize(
     ("to", "says"),
-    [
-        (f"http://127.0.0.1:1/{SECRET}", "Connection refused"),
-        (f"https://127.0.0.1:1/{SECRET}", "Connection refused"),
-    ],
+    [(f"http://127.0.0.1:1/{SECRET}", "Connection refused"), (f"https://127.0.0.1:1/{SECRET}", "Connection refused")],
 )
 def test_why_it_failed_is_told_without_the_url(to: str, says: str) -> None:
     with pytest.raises(WebhookError) as raised:

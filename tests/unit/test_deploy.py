@@ -216,7 +216,7 @@ CONTAINER = ROOT / "deploy/container"
 
 def contained() -> Config:
     """The configuration in the container."""
-    return load(CONTAINER / "streamer.yaml", {})
+    return load(CONTAINER / "streamer.yaml", {}, kind=FILE)
 
 
 def test_the_configuration_of_the_compose_file_is_good_and_nothing_in_it_is_open() -> None:
@@ -354,7 +354,7 @@ def test_a_role_says_how_much_memory_its_bounds_allow_and_is_not_open_to_the_net
 
 
 def test_the_example_of_the_debian_package_is_good_and_fits_the_service() -> None:
-    config = load(ROOT / "deploy/debian/streamer.yaml", {})
+    config = load(ROOT / "deploy/debian/streamer.yaml", {}, kind=FILE)
     assert warnings(config) == []
     assert memory_bytes(config) < 1 << 30
     assert config.journal is not None

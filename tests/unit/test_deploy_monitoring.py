@@ -23,7 +23,6 @@ from streamer.features.otel.config import OtelConfig
 from streamer.features.otel.push import Push
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.page import families
-from streamer.features.record import one_of
 from streamer.routing.outcome import Outcome
 from streamer.transports.base import ByteCounts, Report, TransportContext
 from streamer.transports.certificates import CertificateFile, CertificateRole
@@ -33,6 +32,7 @@ from streamer.transports.memory import MemoryTransport
 from streamer.transports.zenoh.options import ZenohOptions
 from streamer.transports.zenoh.transport import ZenohTransport
 from tests.alert_rules import RULES, alerts, rules
+from tests.hosted import one_of
 from tests.pages import DOCS, ROOT, named, rows
 from tests.programs import require
 from tests.unit.features.api.scrape import Scrape, played

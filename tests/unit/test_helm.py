@@ -111,7 +111,7 @@ def test_the_configuration_arrives_as_it_is_and_is_good(config: str, tmp_path: P
     found = rendered(tmp_path, {"config": config, **SOME})
     data = found["ConfigMap/gateway-ustreamer"]["data"]
     assert data == {"streamer.yaml": config} | SOME["files"]  # type: ignore[operator]
-    assert load_text(data["streamer.yaml"], Path("streamer.yaml"), {}).authority == "cloud-gateway"
+    assert load_text(data["streamer.yaml"], Path("streamer.yaml"), {}, FILE).authority == "cloud-gateway"
 
 
 def test_a_changed_configuration_restarts_the_pod(config: str, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_streamer_without_its_broker_does_not_keep_its_node(
 def test_the_limit_of_memory_holds_what_init_writes(config: str) -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert values["resources"]["limits"]["memory"] == "1Gi"
-    assert memory_bytes(load_text(config, Path("streamer.yaml"), {})) < 1 << 30
+    assert memory_bytes(load_text(config, Path("streamer.yaml"), {}, FILE)) < 1 << 30
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_several_streamers_divide_a_broker(config: str, tmp_path: Path) -> None:
     )
     found = rendered(tmp_path, {"config": text, "replicas": 3})
     assert found["StatefulSet/gateway-ustreamer"]["spec"]["replicas"] == 3
-    assert load_text(text, Path("streamer.yaml"), {"HOSTNAME": "gateway-ustreamer-0"}).divided
+    assert load_text(text, Path("streamer.yaml"), {"HOSTNAME": "gateway-ustreamer-0"}, FILE).divided
 
 
 def test_a_pair_is_two_pods_whose_configurations_differ_in_their_place_only(config: str, tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from streamer.config.metrics import MetricsConfig
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig, MetricsConfig
 from streamer.config.token import read_token
 from streamer.features.host.access import Caller
 from streamer.files import Files
@@ -236,10 +235,7 @@ async def _has_token(request: web.Request, file: Path | None, files: Files) -> b
 
 
 def denied(
-    request: web.Request,
-    text: str,
-    kind: type[web.HTTPError] = web.HTTPForbidden,
-    headers: dict[str, str] | None = None,
+    request: web.Request, text: str, kind: type[web.HTTPError] = web.HTTPForbidden, headers: dict[str, str] | None = None
 ) -> web.HTTPError:
     """Write a refusal to the audit log, and return the HTTP error for it."""
     audit(DENIED, who="http", where=client_of(request), reason=text, path=request.path)

@@ -7,10 +7,10 @@ import logging
 
 from aiohttp import web
 
+from streamer.config.metrics import ControlConfig
 from streamer.config.models import Config
-from streamer.config.services import ControlConfig
 from streamer.config.tls import TlsError
-from streamer.config.token import made_token_file, make_token, with_token_file
+from streamer.config.token import made_token_file, make_token, token_file
 from streamer.features.api.certificate import PortCertificate
 from streamer.features.api.console import ConsolePages
 from streamer.features.api.expiry import CertificateExpiry
@@ -116,4 +116,4 @@ def _control(config: Config) -> ControlConfig:
             consequence = "only clients with a certificate can change anything over HTTP"
             logger.error("http_token_not_made file=%s reason=%s consequence=%s", path, exc.strerror or exc, consequence)
             return config.control
-    return with_token_file(config)
+    return config.control.model_copy(update={"http_token_file": token_file(config)})

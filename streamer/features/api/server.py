@@ -7,8 +7,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from streamer.config.metrics import MetricsConfig
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig, MetricsConfig
 from streamer.delivery.router import Router
 from streamer.features.api.access import AUTHENTICATED, access, active_only, is_authenticated
 from streamer.features.api.answers import PROLONG, errors_in_json

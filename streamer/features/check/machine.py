@@ -61,15 +61,14 @@ def stores(config: Config, used: frozenset[str] | None = frozenset()) -> Iterato
     """
     if config.journal is not None:
         yield blocking("journal.path", partial(_database, config.journal.path, used))
-    if config.trace is not None:
-        yield blocking("trace.path", partial(_folder, config.trace.path, None))
+    folders = [folder for _, section in config.feature_sections() for folder in section.folders()]
+    yield from (blocking(folder.key, partial(_folder, folder.path, None)) for folder in folders)
     if config.log.audit is not None:
         yield blocking("log.audit", partial(_log, config.log.audit))
     needs = []
     if config.journal is not None:  # dead letters are in it
         needs.append(("journal.max_bytes", config.journal.path, config.journal.disk_bytes))
-    if config.trace is not None:  # one file is written while the others are kept
-        needs.append(("trace.max_bytes", config.trace.path, config.trace.max_bytes + config.trace.file_bytes))
+    needs += [(folder.bound_key, folder.path, folder.max_bytes + folder.open_bytes) for folder in folders]
     if needs:
         yield blocking(", ".join(key for key, _, _ in needs), partial(_room, needs))
 

@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamer.config.models import Config
-from streamer.config.services import UsubscriptionConfig
+from streamer.config.models import Config, FeatureSection
 from streamer.routing.outcome import Failure
 from streamer.routing.permissions import Permissions
 from streamer.routing.table import RoutingTable, local_authorities
@@ -28,6 +27,28 @@ class SubscribeRule(NamedTuple):
 
     subscriber: UUri
     topics: tuple[UUri, ...]
+
+
+AccessRules = tuple[tuple[SubscribeRule, ...] | None, tuple[UUri, ...] | None, tuple[UUri, ...] | None]
+"""`Access.subscribe`, `Access.fetch` and `Access.reset`."""
+
+
+class SubscriptionSection(FeatureSection):
+    """The section of the feature that has the subscriptions, as other features read it."""
+
+    @property
+    def access_rules(self) -> AccessRules:
+        """Return who may subscribe, list what others have subscribed to, and reset it."""
+        return (), None, None
+
+    @property
+    def initial_topics(self) -> list[UUri]:
+        """Return patterns of the topics whose last message a new subscriber gets."""
+        return []
+
+
+MAX_AUTHORITIES_PER_TOPIC = 64
+"""Most authorities that the configuration does not name and that receive one topic: on a broker each gets a copy."""
 
 
 class Caller(NamedTuple):
@@ -65,14 +86,13 @@ class Access:
     def from_config(cls, config: Config) -> "Access":
         """Return what a configuration permits."""
         table = RoutingTable.from_config(config, config.addressed)
-        options = config.usubscription
+        section = config.section(SubscriptionSection)
+        rules: AccessRules = ((), None, None) if section is None else section.access_rules
         return cls(
             config.authority,
             frozenset({config.authority, *local_authorities(config, config.addressed)}),
             _published(table),
-            () if options is None else _rules(options),
-            None if options is None or options.fetch is None else tuple(options.fetch),
-            None if options is None or options.reset is None else tuple(options.reset),
+            *rules,
             tuple(config.control.allow),
             table.homes,
             table.permissions,
@@ -148,12 +168,6 @@ class Access:
             return caller.authority in self.local
         entity = caller._replace(resource=0)
         return any(pattern.matches(entity) for pattern in patterns)
-
-
-def _rules(options: UsubscriptionConfig) -> tuple[SubscribeRule, ...] | None:
-    if options.subscribe is None:
-        return None
-    return tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in options.subscribe)
 
 
 def _published(table: RoutingTable) -> dict[str, tuple[UUri, ...]]:

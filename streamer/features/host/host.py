@@ -13,7 +13,7 @@ from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method, RpcService
 from streamer.features.host.service import Service
 from streamer.features.host.state import StateError, StateFile
-from streamer.features.host.status import StatusService, StreamerView
+from streamer.features.host.status import StatusConfig, StatusService, StreamerView
 from streamer.features.record import Feature, ServiceParts, first
 from streamer.journal.journal import Journal
 from streamer.journal.schema import Tables
@@ -35,7 +35,7 @@ def entities(config: Config, features: Iterable[Feature | type[Feature]]) -> tup
 
 def table_of(config: Config, features: Iterable[Feature | type[Feature]]) -> RoutingTable:
     """Return the routing table that a daemon with this configuration would have."""
-    return RoutingTable.from_config(config, config.addressed, entities(config, features), config.catalogue.topics)
+    return RoutingTable.from_config(config, config.addressed, entities(config, features))
 
 
 class ServiceHost:
@@ -67,7 +67,7 @@ class ServiceHost:
         for service in self._services:
             methods |= service.methods()
         self._rpc = RpcService(transport, USTREAMER, methods)
-        self.status = StatusService(transport, config.status, view, clock)
+        self.status = StatusService(transport, config.section(StatusConfig), view, clock)
 
     def open(self) -> None:
         """Restore the services from their tables. Call this once the journal is open, before the router recovers messages.
@@ -119,8 +119,9 @@ class ServiceHost:
 
     def use(self, config: Config) -> None:
         """Apply a reloaded configuration."""
-        self.status.use(config.status)
+        self.status.use(config.section(StatusConfig))
         for feature in self.features:
+            feature.config = config
             feature.use(config)
 
     async def run(self) -> None:

@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import Field
 
 from streamer.clock import Clock
-from streamer.config.services import StatusConfig
+from streamer.config.models import FeatureSection
 from streamer.transports.local import LocalTransport
 from streamer.uprotocol.message import Options, UPayloadFormat, publish
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
@@ -25,6 +27,13 @@ _LOOK_S = 1.0  # between two checks of the health; `health_changed` causes one a
 _CHANGES = 10  # most changes of health per interval that are published without waiting for its end
 
 logger = logging.getLogger("ustreamer.status")
+
+
+class StatusConfig(FeatureSection):
+    """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
+
+    every_s: Annotated[float, Field(ge=1, le=14 * 86_400)] = 60  # three times that is a TTL: 32 bits of ms
+    """The interval. A change of health is published at once, at most ten times in it. A status expires after three."""
 
 
 class StreamerView(Protocol):

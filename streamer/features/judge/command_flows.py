@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from streamer.config.checks import missing_for_traces
 from streamer.config.models import Config
 from streamer.features.flow import Flow
 from streamer.features.judge.representative import representatives
@@ -88,8 +87,6 @@ def find_flows(arguments: argparse.Namespace, *configs: Config) -> Found:
 
 def _of_traces(arguments: argparse.Namespace, streamer: str) -> Found:
     """Return the flows in a folder of traces: those of this streamer, or if it has none there, those of all."""
-    if missing := missing_for_traces():
-        raise NotAskedError(f"traces can be read with {missing}")
     if (read_week := first(kind.flow_reader() for kind in arguments.features)) is None:
         raise NotAskedError("this streamer has no feature that writes traces")
     last_ms = arguments.last or milliseconds(DEFAULT_LAST)

@@ -1,10 +1,12 @@
 """The record of judging: pages and commands that tell what this or another configuration does with a message."""
 
-from streamer.features.record import Commands, Feature, Pages, RunningStreamer
+from streamer.features.record import Feature, Pages, RunningStreamer
 
 
 class JudgeFeature(Feature):
     """The pages for flows, explanations, and changes of the configuration, and the commands that ask the same of files."""
+
+    COMMANDS = tuple(f"streamer.features.judge.command_{name}" for name in ("test", "diff", "explain"))
 
     def pages(self, running: RunningStreamer) -> Pages:
         from streamer.features.judge.page_config import ConfigPages  # noqa: PLC0415
@@ -14,10 +16,3 @@ class JudgeFeature(Feature):
 
         kinds = FlowPages(running), KnownFlowPages(running), ExplainPages(running), ConfigPages(running)
         return [route for kind in kinds for route in kind.routes()]
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.judge import command_diff, command_explain, command_test  # noqa: PLC0415
-
-        for each in (command_test, command_diff, command_explain):
-            each.add_to(commands)

@@ -81,8 +81,8 @@ def _patterns(config: Config) -> Iterator[UUri]:
     for route in config.routes:
         yield from route.publish
         yield from (each.topic for each in route.queue_policy.topics)
-    for entry in config.multicast:
-        yield from (entry.provider._replace(resource=resource) for resource in entry.partitions.values())
+    for _, brought in config.feature_sections():
+        yield from brought.multicast_topics
     if config.permissions is not None:
         for section in config.permissions.endpoints.values():
             for rule in section.rules:

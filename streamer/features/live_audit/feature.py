@@ -13,7 +13,7 @@ from streamer.features.live_audit.config import LiveAuditConfig
 from streamer.features.live_audit.counter import CountingStep, MessageCounter
 from streamer.features.live_audit.service import LiveAudit
 from streamer.features.live_audit.sums import IdCipher
-from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, ServiceParts
+from streamer.features.record import Feature, Metrics, Pages, RunningStreamer, ServiceParts
 from streamer.routing.table import homes_of
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 
@@ -21,6 +21,7 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT
 class LiveAuditFeature(Feature):
     """The sums of what a streamer takes in and delivers. ``service`` None: the configuration has no section for it."""
 
+    COMMANDS = ("streamer.features.live_audit.command",)
     KEYS = {"live_audit": LiveAuditConfig}
     EVENTS = ("live_audit",)
     service: LiveAudit | None = None
@@ -55,7 +56,6 @@ class LiveAuditFeature(Feature):
         return () if set(homes) & set(self.config.divided) else homes
 
     def use(self, config: Config) -> None:
-        super().use(config)
         if self._comparison is not None:
             self._comparison.changed()
 
@@ -72,9 +72,3 @@ class LiveAuditFeature(Feature):
         from streamer.features.live_audit.page import families  # noqa: PLC0415
 
         return () if self.service is None else families(self.service)
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.live_audit.command import add_to  # noqa: PLC0415
-
-        add_to(commands)

@@ -17,16 +17,16 @@ from typing import ClassVar, NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.features.host.access import Access
+from streamer.features.host.access import MAX_AUTHORITIES_PER_TOPIC, Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method
 from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
+from streamer.features.multicast.ids import Catalogue, MulticastId
 from streamer.journal.file import HANGS_AFTER_S
 from streamer.logs.audit import DENIED, audit
 from streamer.routing.interest import EVERY_MESSAGE
 from streamer.transports.installed import loadable_transports
-from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.protobuf import uri_to_proto
 from streamer.uprotocol.status import UCode, UStatusError
@@ -80,15 +80,11 @@ class MulticastReceivers(Service):
         ) STRICT"""
     }
 
-    def __init__(
-        self, state: StateFile, router: RouterForServices, catalogue: Catalogue, access: Access, max_authorities: int
-    ) -> None:
-        """``max_authorities``: the most authorities that the configuration does not name and that receive one topic."""
+    def __init__(self, state: StateFile, router: RouterForServices, catalogue: Catalogue, access: Access) -> None:
         self._state = state
         self._catalogue = catalogue
         self._router = router
         self._access = access
-        self._max_authorities = max_authorities
         self._count = 0
         self._count_at: Counter[str] = Counter()  # by authority
         self._count_of: Counter[UUri] = Counter()  # by receiver
@@ -103,12 +99,11 @@ class MulticastReceivers(Service):
                 self._remember(registration)
         self._recompute_interest()
 
-    def use(self, catalogue: Catalogue, access: Access, max_authorities: int | None = None) -> None:
-        """Use this catalogue, these permissions and, unless it is None, this bound from now on.
+    def use(self, catalogue: Catalogue, access: Access) -> None:
+        """Use this catalogue, and these permissions from now on.
 
         Sets the interest in the router only where it has changed.
         """
-        self._max_authorities = max_authorities or self._max_authorities
         self._catalogue, self._access = catalogue, access
         self._recompute_interest()
 
@@ -175,7 +170,7 @@ class MulticastReceivers(Service):
             for topic in topics:
                 interested = self._interested.get(topic, Counter())
                 strangers = sum(not self._access.is_named(each) for each in interested)
-                if receiver.authority not in interested and strangers >= self._max_authorities:
+                if receiver.authority not in interested and strangers >= MAX_AUTHORITIES_PER_TOPIC:
                     text = f"{topic} has receivers at {strangers} authorities that the configuration does not name"
                     raise UStatusError(UCode.RESOURCE_EXHAUSTED, text)
 

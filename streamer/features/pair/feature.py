@@ -8,7 +8,7 @@ from streamer.config.models import Config
 from streamer.delivery.router import Additions, Router
 from streamer.features.host.state import Mirror, StateFile
 from streamer.features.pair.config import PairConfig, pair_fingerprint
-from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, StreamerParts
+from streamer.features.record import Feature, Metrics, Pages, RunningStreamer, StreamerParts
 from streamer.journal.journal import Journal
 from streamer.transports.base import UTransport
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
@@ -22,6 +22,7 @@ _TEXT = 200  # most characters of a text in the status
 class PairFeature(Feature):
     """The streamer's part in its pair, if one is configured. ``paired`` None: the streamer works alone."""
 
+    COMMANDS = ("streamer.features.pair.command",)
     KEYS = {"pair": PairConfig}
     paired: "Paired | None" = None
 
@@ -80,7 +81,6 @@ class PairFeature(Feature):
             await self.paired.stop()
 
     def use(self, config: Config) -> None:
-        super().use(config)
         if self.paired is not None:
             self.paired.member.configured(pair_fingerprint(config))
 
@@ -107,9 +107,3 @@ class PairFeature(Feature):
 
     def notes(self) -> list[str]:
         return [] if self.paired is None else self.paired.view.notes
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.pair.command import add_to  # noqa: PLC0415
-
-        add_to(commands)

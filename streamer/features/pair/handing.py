@@ -46,11 +46,7 @@ class Offers:
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        disk: Disk,
-        say: Callable[[pb.Frame], bool],
-        delete: Callable[[Batch], None],
+        self, journal: Journal, disk: Disk, say: Callable[[pb.Frame], bool], delete: Callable[[Batch], None]
     ) -> None:
         self._journal = journal
         self.refused = 0

@@ -323,13 +323,7 @@ class MirroredJournal(Journal):
         if not part.is_empty:
             yield part
 
-    def _send(
-        self,
-        batch: Batch,
-        is_first: bool = False,
-        is_last: bool = False,
-        origin: Origin | None = None,
-    ) -> None:
+    def _send(self, batch: Batch, is_first: bool = False, is_last: bool = False, origin: Origin | None = None) -> None:
         self._told += 1
         self._needed = self._told
         if is_last:

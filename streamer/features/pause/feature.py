@@ -4,12 +4,13 @@ from streamer.config.models import Config
 from streamer.features.host.access import Access
 from streamer.features.host.service import Service
 from streamer.features.pause.service import PauseService
-from streamer.features.record import Commands, Feature, Pages, RunningStreamer, ServiceParts
+from streamer.features.record import Feature, Pages, RunningStreamer, ServiceParts
 
 
 class PauseFeature(Feature):
     """Rules that keep flows from being sent, for a while or until they are resumed."""
 
+    COMMANDS = ("streamer.features.pause.command",)
     TABLES = PauseService.TABLES
     service: PauseService
 
@@ -19,16 +20,9 @@ class PauseFeature(Feature):
         return self.service
 
     def use(self, config: Config) -> None:
-        super().use(config)
         self.service.use(config.control, Access.from_config(config))
 
     def pages(self, running: RunningStreamer) -> Pages:
         from streamer.features.pause.page import PausePages  # noqa: PLC0415
 
         return PausePages(self.service).routes()
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.pause.command import add_to  # noqa: PLC0415
-
-        add_to(commands)

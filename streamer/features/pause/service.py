@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 from google.protobuf.message import Message
 
 from streamer.clock import Clock
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig
 from streamer.features.host.access import Access, Caller
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import Method

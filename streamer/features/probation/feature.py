@@ -12,7 +12,7 @@ from streamer.features.api.rates import outcomes
 from streamer.features.probation import kept as files
 from streamer.features.probation.judge import Measured, ProbationJudge
 from streamer.features.probation.kept import KeptConfig, digest_of
-from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer
+from streamer.features.record import Feature, Metrics, Pages, RunningStreamer
 from streamer.files import Files, read_file
 from streamer.journal.moments import as_moment
 from streamer.logs.audit import audit
@@ -27,6 +27,7 @@ _SAME_PROCESS = "USTREAMER_ON_PROBATION"  # tells a standby, which a reload star
 class ProbationFeature(Feature):
     """``kept``: as on disk; ``result``: how the last probation of this process has ended, and why it was refused."""
 
+    COMMANDS = ("streamer.features.probation.command",)
     kept: KeptConfig | None = None
     result = "none", ""
     _running: RunningStreamer
@@ -186,9 +187,3 @@ class ProbationFeature(Feature):
 
     def report(self, status: pb.Status) -> None:
         status.notes.extend(self.notes())
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.probation.command import add_to  # noqa: PLC0415
-
-        add_to(commands)

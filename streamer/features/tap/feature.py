@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from streamer.features.record import Commands, Feature, Pages, RunningStreamer
+from streamer.features.record import Feature, Pages, RunningStreamer
 
 if TYPE_CHECKING:
     from streamer.features.api.streams import Streams
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 class TapFeature(Feature):
     """The streams of those who watch. Nobody watches: it costs nothing."""
 
+    COMMANDS = ("streamer.features.tap.command",)
     _streams: "Streams | None" = None
 
     def pages(self, running: RunningStreamer) -> Pages:
@@ -23,9 +24,3 @@ class TapFeature(Feature):
     async def stop(self) -> None:
         if self._streams is not None:
             self._streams.close()
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.tap.command import add_to  # noqa: PLC0415
-
-        add_to(commands)

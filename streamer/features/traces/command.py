@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from streamer.config.checks import missing_for_traces, nearest
+from streamer.config.checks import nearest
 from streamer.config.load import load
 from streamer.features.traces.command_text import Printer, as_json, message_lines, rows_of, summary_json, summary_lines
+from streamer.features.traces.config import TraceConfig, missing_for_traces
 from streamer.journal.moments import as_moment
 from streamer.routing.outcome import Outcome
 from streamer.tools.interrupt import until_interrupted
@@ -115,9 +116,9 @@ def _run(arguments: argparse.Namespace, action: Action) -> int:
         return complain(f"traces can be read with {missing}", 1)
     if folder is None:
         config = load(arguments.config, kind=arguments.kind)
-        if config.trace is None:
+        if (options := config.section(TraceConfig)) is None:
             return complain(f"{arguments.config}: trace: null: no traces are written", EX_CONFIG)
-        folder = config.trace.path
+        folder = options.path
     unread: list[str] = []
 
     def unreadable(text: str) -> None:

@@ -7,7 +7,8 @@ from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.config.shown import cohort
 from streamer.delivery.router import Additions
-from streamer.features.record import Commands, Feature, FlowReader, Metrics, RunningStreamer, StreamerParts
+from streamer.features.record import Feature, FlowReader, Metrics, RunningStreamer, StreamerParts
+from streamer.features.traces.config import TraceConfig, missing_for_traces
 from streamer.journal.journal import Journal
 from streamer.transports.base import LinkState
 from streamer.transports.installed import load_transport
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 class TracesFeature(Feature):
     """The writer of the traces. ``tracing`` None: none are written. A streamer on standby writes no events."""
 
+    COMMANDS = ("streamer.features.traces.command",)
+    KEYS = {"trace": TraceConfig}
     tracing: "Tracing | None" = None
     _running: RunningStreamer
 
@@ -49,17 +52,16 @@ class TracesFeature(Feature):
             self.tracing.begin(self._links())
 
     def prepare(self, config: Config) -> list[str]:
-        if config.trace is not None:
+        if config.section(TraceConfig) is not None:
             _tracing()
         return []
 
     def use(self, config: Config) -> None:
-        super().use(config)
         self._kinds |= _kinds(config)
 
     async def reloaded(self) -> None:
         """Write the traces with other bounds, or to another path, without a gap."""
-        old, options = self.tracing, self.config.trace
+        old, options = self.tracing, self.config.section(TraceConfig)
         if old is not None:
             old.configured(cohort(self.config))
             if options is not None and options.path == old.path:
@@ -97,20 +99,18 @@ class TracesFeature(Feature):
 
     @staticmethod
     def flow_reader() -> FlowReader:
+        from streamer.tools.running import NotAskedError  # noqa: PLC0415
+
+        if missing := missing_for_traces():
+            raise NotAskedError(f"traces can be read with {missing}")
         from streamer.features.traces.flows import read_week  # noqa: PLC0415
 
         return read_week
 
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.traces.command import add_to  # noqa: PLC0415
-
-        add_to(commands)
-
     def _new(self) -> "Tracing | None":
-        if self.config.trace is None:
+        if (options := self.config.section(TraceConfig)) is None:
             return None
-        return _tracing()(self.config.trace, self.config.authority, self._kinds, cohort(self.config))
+        return _tracing()(options, self.config.authority, self._kinds, cohort(self.config))
 
     def _links(self) -> dict[str, bool]:
         """Return whether each endpoint is up."""

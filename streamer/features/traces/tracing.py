@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from streamer.config.stores import TraceConfig
+from streamer.features.traces.config import TraceConfig
 from streamer.features.traces.event import CONFIGURED, DOWN, STARTED, STOPPED, UP, Event
 from streamer.features.traces.layout import Compaction, Deleted, Folders
 from streamer.features.traces.record import Buffer

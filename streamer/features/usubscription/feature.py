@@ -6,6 +6,7 @@ from streamer.config.models import Config
 from streamer.features.host.access import Access
 from streamer.features.host.service import Service
 from streamer.features.record import Feature, Metrics, Pages, RunningStreamer, ServiceParts
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.follow import Follower
 from streamer.features.usubscription.service import USubscription
 from streamer.uprotocol.well_known import USUBSCRIPTIONS, EntityId
@@ -14,24 +15,24 @@ from streamer.uprotocol.well_known import USUBSCRIPTIONS, EntityId
 class UsubscriptionFeature(Feature):
     """The streamer's uSubscription service, if it is configured. ``service`` None: it is not."""
 
+    KEYS = {"usubscription": UsubscriptionConfig}
     TABLES = {**USubscription.TABLES, **Follower.TABLES}
     service: USubscription | Follower | None = None
 
     @classmethod
     def entities(cls, config: Config) -> tuple[EntityId, ...]:
-        return () if config.usubscription is None else USUBSCRIPTIONS
+        return () if config.section(UsubscriptionConfig) is None else USUBSCRIPTIONS
 
     def serve(self, parts: ServiceParts) -> Service | None:
-        options = self.config.usubscription
+        options = self.config.section(UsubscriptionConfig)
         if options is not None:
             kind = USubscription if options.external is None else Follower
             self.service = kind(*parts, options, Access.from_config(self.config), self.clock)
         return self.service
 
     def use(self, config: Config) -> None:
-        super().use(config)
-        if self.service is not None and config.usubscription is not None:
-            self.service.use(config.usubscription, Access.from_config(config))
+        if self.service is not None and (options := config.section(UsubscriptionConfig)) is not None:
+            self.service.use(options, Access.from_config(config))
 
     def gauges(self) -> Mapping[str, int]:
         """Return the number of entries by kind."""

@@ -13,12 +13,11 @@ from typing import ClassVar
 from google.protobuf.message import Message
 
 from streamer.clock import Clock
-from streamer.config import services as config
 from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.service import Service
 from streamer.features.host.state import Row, StateError, StateFile, Statement
-from streamer.features.usubscription import wire
+from streamer.features.usubscription import config, wire
 from streamer.features.usubscription.entries import ListedSubscription, SubscriptionState
 from streamer.features.usubscription.followed import Followed, Query, Relation
 from streamer.features.usubscription.rows import UINT32, within

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.host.access import Access
 from streamer.features.usubscription import wire
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.entries import Change
 from streamer.features.usubscription.registry import SubscriptionRegistry
 from streamer.features.usubscription.requests import (

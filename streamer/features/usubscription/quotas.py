@@ -7,7 +7,7 @@ wildcard for the authority, at invented authorities. It cannot use authorities t
 from collections.abc import Callable
 from typing import NamedTuple
 
-from streamer.config.services import UsubscriptionConfig
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.index import Index
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from streamer.clock import Clock
-from streamer.config import services as config
 from streamer.features.host.access import Access
 from streamer.features.host.router import RouterForServices
 from streamer.features.host.rpc import log_refusal
 from streamer.features.host.service import Service
 from streamer.features.host.state import StateError, StateFile, Statement
-from streamer.features.usubscription import rows, wire
+from streamer.features.usubscription import config, rows, wire
 from streamer.features.usubscription.entries import Change, ListedSubscription, Update
 from streamer.features.usubscription.methods import Methods
 from streamer.features.usubscription.outbox import Entry, Outbox, size_of

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from streamer.config.models import FeatureSection
 from streamer.config.types import MIB, Count, Size
+from streamer.uprotocol.well_known import UTWIN, EntityId
 
 
 class UtwinConfig(FeatureSection):
@@ -25,3 +26,7 @@ class UtwinConfig(FeatureSection):
     @property
     def memory_bytes(self) -> int:
         return self.max_bytes
+
+    @property
+    def local_entities(self) -> tuple[EntityId, ...]:
+        return (UTWIN,)

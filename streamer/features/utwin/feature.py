@@ -6,10 +6,10 @@ from streamer.clock import Clock
 from streamer.config.models import Config
 from streamer.delivery.inbound.step import InboundStep, Inlet
 from streamer.delivery.router import Additions
-from streamer.features.host.access import Access
+from streamer.features.host.access import Access, SubscriptionSection
 from streamer.features.host.rpc import RpcService
 from streamer.features.host.service import Service
-from streamer.features.record import Commands, Feature, Metrics, Pages, RunningStreamer, ServiceParts
+from streamer.features.record import Feature, Metrics, Pages, RunningStreamer, ServiceParts
 from streamer.features.utwin.config import UtwinConfig
 from streamer.features.utwin.initial_values import InitialValues
 from streamer.features.utwin.last_values import LastValues
@@ -24,6 +24,7 @@ class UtwinFeature(Feature):
     ``last_values`` and ``service`` None: there is no section for uTwin.
     """
 
+    COMMANDS = ("streamer.features.utwin.command",)
     KEYS = {"utwin": UtwinConfig}
     TABLES = UTwin.TABLES
     last_values: LastValues | None = None
@@ -55,14 +56,14 @@ class UtwinFeature(Feature):
         return self.service
 
     def use(self, config: Config) -> None:
-        super().use(config)
         if self.last_values is not None:
             self._use_initial_topics(config)
         if self.service is not None and (options := config.section(UtwinConfig)) is not None:
             self.service.use(options, Access.from_config(config), config.listed_authorities)
 
     def _use_initial_topics(self, config: Config) -> None:
-        self.initial_values.use([] if config.usubscription is None else config.usubscription.initial_topics)
+        section = config.section(SubscriptionSection)
+        self.initial_values.use([] if section is None else section.initial_topics)
 
     def pages(self, running: RunningStreamer) -> Pages:
         from streamer.features.utwin.page import LastValuePages  # noqa: PLC0415
@@ -73,12 +74,6 @@ class UtwinFeature(Feature):
         from streamer.features.utwin.page import families  # noqa: PLC0415
 
         return () if self.last_values is None else families(self.last_values)
-
-    @staticmethod
-    def add_commands(commands: Commands) -> None:
-        from streamer.features.utwin.command import add_to  # noqa: PLC0415
-
-        add_to(commands)
 
     def _step(self, inlet: Inlet) -> InboundStep | None:
         if inlet.endpoint == LOCAL_ENDPOINT or self.last_values is None:

@@ -201,11 +201,6 @@ class Sender:
         threading.Thread(target=self._run, name=f"{name}-send", daemon=True).start()
 
     @property
-    def is_behind(self) -> bool:
-        """Whether a put is blocked, or a backlog remains."""
-        return self._behind
-
-    @property
     def is_empty(self) -> bool:
         """Whether all results have been reported."""
         return not (self._unreported or self._fresh)

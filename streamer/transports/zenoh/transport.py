@@ -144,11 +144,6 @@ class ZenohTransport(ListeningTransport):
             self._certificates,
         )
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether messages wait because a put is blocked."""
-        return self._opened is not None and self._opened.sender.is_behind
-
     # -- life
 
     def prepare(self) -> None:

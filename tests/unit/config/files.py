@@ -17,7 +17,6 @@ routes:
   - {from: cloud, to: vehicle}
 """
 PERMISSIONS = "permissions: {endpoints: {vehicle: {rules: [allow: {}]}, cloud: {rules: [allow: {}]}}}\n"
-PERMISSIONS += "usubscription: {subscribe: [{from: //cloud/C0/1/0, topics: [//veh1/FFFFFFFF/FF/FFFF]}]}\n"
 
 BROKER = PLAIN.replace(
     'cloud: {transport: memory, authorities: ["*"]}',

@@ -66,29 +66,15 @@ def test_a_pattern_can_match_where_its_route_starts() -> None:
     assert message.startswith("'phone1' lives at 'phone', so nothing from it arrives at 'vehicle'")
 
 
-def test_a_broadcast_is_described_once_and_each_topic_belongs_to_one_partition() -> None:
-    provider = "//veh1/A/1/0"
-    multicast = [
-        {"provider": provider, "broadcast": "doors", "partitions": {"": 0x8001, "front": 0x8002}},
-        {"provider": provider, "broadcast": "doors", "partitions": {}},
-        {"provider": provider, "broadcast": "seats", "partitions": {"front": 0x8002}},
-        {"provider": "//veh2/A/1/0", "broadcast": "doors", "partitions": {"": 0x8001}},
-    ]
-    mistakes = found(multicast=multicast)
-    assert [location for location, _ in mistakes] == [("multicast", 1, "broadcast"), ("multicast", 2, "partitions", "front")]
-    assert "is the topic of doors/front already" in mistakes[1][1]
-
-
 @pytest.mark.parametrize(
     "raw",
     [
         None,
         [],
         "text",
-        {"endpoints": None, "routes": {}, "multicast": 7},
+        {"endpoints": None, "routes": {}},
         {"endpoints": {"vehicle": None, 3: {}}, "routes": [None, 7, {"from": 1, "to": []}], "dead_letter": []},
         {"endpoints": ENDPOINTS, "routes": [{"from": "vehicle", "to": "cloud", "publish": [None, 7]}]},
-        {"multicast": [{"provider": 7}, {"provider": "//", "broadcast": "doors"}, None]},
     ],
 )
 def test_values_that_are_wrong_in_themselves_are_left_to_their_models(raw: Any) -> None:

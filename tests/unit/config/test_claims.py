@@ -93,23 +93,14 @@ def test_settings_of_an_address_are_not_repeated() -> None:
 
 def test_a_file_for_two_is_a_mistake(tmp_path: Path) -> None:
     file = str(tmp_path / "a.db")
-    found = mistakes(
-        {"e": zenoh()},
-        journal={"path": file},
-        log={"audit": str(tmp_path / "x" / ".." / "a.db")},
-        trace={"path": str(tmp_path / "traces")},
-    )
+    found = mistakes({"e": zenoh()}, journal={"path": file}, log={"audit": str(tmp_path / "x" / ".." / "a.db")})
     assert [location for location, _ in found] == [("log", "audit")]
     assert all(text == f"the path {file} is taken by journal.path already; expected another" for _, text in found)
 
 
 @pytest.mark.parametrize(
     ("name", "taken_by"),
-    [
-        ("j-token", "control.http_token_file"),
-        ("j.db-wal", "journal.path"),
-        ("j.db.lock", "journal.path"),
-    ],
+    [("j-token", "control.http_token_file"), ("j.db-wal", "journal.path"), ("j.db.lock", "journal.path")],
 )
 def test_a_file_that_the_streamer_names_itself_is_taken_too(tmp_path: Path, name: str, taken_by: str) -> None:
     journal, file = {"path": str(tmp_path / "j.db")}, str(tmp_path / name)
@@ -121,13 +112,13 @@ def test_a_file_that_the_streamer_names_itself_is_taken_too(tmp_path: Path, name
         assert mistakes({"e": zenoh()}, journal=journal, log={"audit": file}, metrics=None) == []
 
 
-@pytest.mark.parametrize("section", ["journal", "trace"])
-def test_a_file_that_is_read_is_not_written(tmp_path: Path, section: str) -> None:
+@pytest.mark.parametrize(("section", "key"), [("journal", "path"), ("log", "audit")])
+def test_a_file_that_is_read_is_not_written(tmp_path: Path, section: str, key: str) -> None:
     file = str(tmp_path / "password")
-    written = {section: {"path": file}}
+    written = {section: {key: file}}
     endpoints = {name: mqtt(client_id=name, username="u", password_file=file) for name in "ab"}
     assert mistakes(endpoints) == []
-    said = f"the path {file} is taken by {section}.path already; expected another"
+    said = f"the path {file} is taken by {section}.{key} already; expected another"
     assert mistakes(endpoints, **written) == [(("endpoints", name, "options", "password_file"), said) for name in "ab"]
 
 
@@ -204,9 +195,7 @@ def test_the_mistake_has_its_line(tmp_path: Path) -> None:
 
 
 def hints(endpoints: dict[str, Any], *routes: dict[str, Any]) -> list[str]:
-    config = Config.model_validate(
-        {"authority": "gw", "endpoints": endpoints, "routes": list(routes), "metrics": None, "usubscription": None}
-    )
+    config = Config.model_validate({"authority": "gw", "endpoints": endpoints, "routes": list(routes), "metrics": None})
     return [text for text in warnings(config) if not text.startswith(("journal:", "permissions:", "routes:"))]
 
 
@@ -291,20 +280,3 @@ def test_what_a_share_means_for_the_order_is_told() -> None:
     order, client_id = (text for text in texts if not text.startswith("endpoints.fleet.options.broker: "))
     assert order.startswith("endpoints.fleet.options.share: ")
     assert client_id.startswith("endpoints.fleet.options.client_id: ")
-
-
-@pytest.mark.parametrize(
-    ("section", "is_told"),
-    [
-        ({}, True),
-        ({"local": ["cloud"]}, True),
-        ({"local": []}, False),
-        ({"external": {"service": "//cloud/0/3/0"}}, False),
-        (None, False),
-    ],
-)
-def test_a_service_whose_requests_are_divided_is_told(section: dict[str, Any] | None, is_told: bool) -> None:
-    endpoints = shared() | {"inside": memory("cloud")}
-    raw: dict[str, Any] = {"authority": "gw", "endpoints": endpoints, "routes": [], "usubscription": section}
-    told = [text for text in warnings(Config.model_validate(raw)) if text.startswith("usubscription.local: ")]
-    assert ["comes in through fleet" in text for text in told] == [True] * is_told

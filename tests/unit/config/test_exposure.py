@@ -128,18 +128,6 @@ def test_what_is_open_is_among_the_hints_of_check() -> None:
     assert set(exposures(found)) < set(warnings(found))
 
 
-@pytest.mark.parametrize(
-    ("key", "sections"),
-    [
-        ("control.allow", {"control": {"allow": ["//*/A/1/0"]}}),
-        ("usubscription.fetch", {"usubscription": {"fetch": ["//*/A/1/0"]}}),
-        ("usubscription.reset", {"usubscription": {"reset": ["//*/A/1/0"]}}),
-        (
-            "usubscription.subscribe",
-            {"usubscription": {"subscribe": [{"from": "//*/A/1/0", "topics": ["//veh1/A/1/FFFF"]}]}},
-        ),
-    ],
-)
-def test_a_permission_for_authorities_that_somebody_invents_is_told(key: str, sections: dict[str, Any]) -> None:
-    (told,) = exposures(config(**sections))
-    assert told.startswith(f"{key}: //*/A/1/0: open to every authority")
+def test_a_permission_for_authorities_that_somebody_invents_is_told() -> None:
+    (told,) = exposures(config(control={"allow": ["//*/A/1/0"]}))
+    assert told.startswith("control.allow: //*/A/1/0: open to every authority")

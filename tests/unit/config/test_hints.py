@@ -71,37 +71,8 @@ def test_a_hint_says_that_there_are_no_routes(path: Path) -> None:
 
 
 def test_a_hint_says_that_a_file_without_permissions_is_open(path: Path) -> None:
-    (hint,) = warnings(loaded(path, PLAIN + "usubscription: null\njournal: {path: /tmp/j.db}\n"))
+    (hint,) = warnings(loaded(path, PLAIN + "journal: {path: /tmp/j.db}\n"))
     assert hint.startswith("permissions: null: open; ")
-
-
-SILENT = "route vehicle-cloud: it publishes nothing, and usubscription.subscribe permits nobody behind 'cloud' to subscribe"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_silent"),
-    [
-        pytest.param("", "", True, id="nothing"),
-        pytest.param('["*"]', "[cloud]", False, id="named-and-local-by-default"),
-        pytest.param('["*"]', "[cloud], global: true", False, id="named-elsewhere"),
-        pytest.param('["*"]', "[cloud], global: true}\nusubscription: {subscribe: []", True, id="named-with-a-list"),
-        pytest.param("to: cloud", "to: cloud, publish_to: [backend]", False, id="named-in-publish_to"),
-        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1], subscribe: []", True, id="not-listed-as-local"),
-        pytest.param('["*"]', "[cloud]}\nusubscription: {local: [veh1, cloud]", False, id="listed-as-local"),
-        pytest.param("to: cloud", "to: cloud, publish: [//veh1/A/1/FFFF]", False, id="published"),
-    ],
-)
-def test_a_hint_says_that_no_publish_goes_over_a_route(path: Path, old: str, new: str, is_silent: bool) -> None:
-    text = PLAIN + PERMISSIONS.partition("usubscription")[0] + "journal: {path: /tmp/j.db}\n"
-    found = warnings(loaded(path, _moved(text.replace(old, new, 1))))
-    assert [hint.startswith(SILENT) for hint in found] == [True] * is_silent
-
-
-def _moved(text: str) -> str:
-    """The section that a replacement has put between the endpoints, at the end."""
-    lines = text.splitlines(keepends=True)
-    sections = [line for line in lines if line.startswith("usubscription")]
-    return "".join([line for line in lines if line not in sections] + sections)
 
 
 def beside(tmp_path: Path, vehicle: str, more: str = "") -> list[str]:

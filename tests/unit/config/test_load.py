@@ -47,17 +47,15 @@ def test_a_variable_in_quotes_stays_text(path: Path) -> None:
 
 
 def test_a_variable_cannot_change_the_structure(path: Path) -> None:
-    text = PLAIN + "trace:\n  path: ${HOME_OF_TRACES}\n"
-    config = loaded(path, text, HOME_OF_TRACES="/tmp/x\njournal: {path: /evil}\n# ${OTHER}")
+    text = PLAIN + "log:\n  audit: ${AUDIT_LOG}\n"
+    config = loaded(path, text, AUDIT_LOG="/tmp/x\njournal: {path: /evil}\n# ${OTHER}")
     assert config.journal is None
-    assert config.trace is not None
-    assert str(config.trace.path) == "/tmp/x\njournal: {path: /evil}\n# ${OTHER}"
+    assert str(config.log.audit) == "/tmp/x\njournal: {path: /evil}\n# ${OTHER}"
 
 
 def test_variables_in_keys_and_comments_and_behind_two_dollars_are_left_alone(path: Path) -> None:
-    config = loaded(path, "# ${COMMENT}\n" + PLAIN + "trace:\n  path: /tmp/$${NAME}/$HOME\n")
-    assert config.trace is not None
-    assert str(config.trace.path) == "/tmp/${NAME}/$HOME"
+    config = loaded(path, "# ${COMMENT}\n" + PLAIN + "log:\n  audit: /tmp/$${NAME}/$HOME\n")
+    assert str(config.log.audit) == "/tmp/${NAME}/$HOME"
     (problem,) = problems(path, PLAIN + "${KEY}: 1\n", KEY="log")
     assert problem.message.startswith("unknown key")
 

@@ -19,8 +19,7 @@ from streamer.config.models import (
     ShutdownConfig,
     with_sections,
 )
-from streamer.config.services import MulticastConfig
-from streamer.config.stores import JournalConfig, TraceConfig
+from streamer.config.stores import JournalConfig
 from streamer.transports.memory import MemoryOptions
 from streamer.uprotocol.uri import UUri
 
@@ -60,7 +59,6 @@ def test_everything_but_authority_endpoints_and_routes_has_its_documented_defaul
     )
     assert config.permissions is None
     assert config.journal is None
-    assert config.trace is None
     assert (config.dead_letter.resource, config.dead_letter.endpoints) == (0x8001, ["origin"])
     assert config.dead_letter.queue.model_dump() == {"messages": 10000, "bytes": 32 * MIB}
     assert config.metrics == MetricsConfig(listen="127.0.0.1:9464")
@@ -73,11 +71,9 @@ def test_sections_that_are_given_have_defaults_too() -> None:
     assert JournalConfig.model_validate({"path": "/var/lib/j.db"}) == JournalConfig(
         path=Path("/var/lib/j.db"), max_bytes=1024 * MIB
     )
-    trace = TraceConfig.model_validate({"path": "/var/lib/t"})
-    assert (trace.rotate_s, trace.max_bytes) == (300, 4096 * MIB)
 
 
-@pytest.mark.parametrize("section", ["journal", "metrics", "trace"])
+@pytest.mark.parametrize("section", ["journal", "metrics"])
 def test_null_switches_a_section_off(section: str) -> None:
     assert getattr(Config.model_validate(raw(**{section: None})), section) is None
 
@@ -129,28 +125,6 @@ def test_patterns_are_parsed() -> None:
         UUri("veh1", 0xFFFFFFFF, 0xFF, 0xFFFF),
         UUri("*", 0xA, 1, 0x8000),
     ]
-
-
-def test_multicast_partitions_have_topics() -> None:
-    entry = {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8001, "Front/left": 0xFFFE}}
-    (multicast,) = Config.model_validate(raw(multicast=[entry])).multicast
-    assert multicast == MulticastConfig(
-        provider=UUri("veh1", 0xA8000, 2, 0), broadcast="doorOpened", partitions={"": 0x8001, "Front/left": 0xFFFE}
-    )
-    assert Config.model_validate(raw()).multicast == []
-
-
-def test_the_catalogue_of_multicast_has_every_partition() -> None:
-    entries = [
-        {"provider": "//veh1/A8000/2/0", "broadcast": "opened", "partitions": {"": 0x8001, "front/left": 0x8002}},
-        {"provider": "//veh1/A8000/2/0", "broadcast": "closed", "partitions": {"front": 0x8003}},
-    ]
-    catalogue = Config.model_validate(raw(multicast=entries)).catalogue
-    assert {str(topic): str(catalogue.id_of(topic)) for topic in catalogue.topics} == {
-        "//veh1/A8000/2/8001": "//veh1/A8000/2/0/opened",
-        "//veh1/A8000/2/8002": "//veh1/A8000/2/0/opened/front/left",
-        "//veh1/A8000/2/8003": "//veh1/A8000/2/0/closed/front",
-    }
 
 
 def test_options_become_the_transport_s_own_model() -> None:
@@ -223,12 +197,9 @@ def test_numbers_are_finite(value: float) -> None:
         ShutdownConfig(drain_s=value)
 
 
-@pytest.mark.parametrize(
-    ("section", "values"), [(ShutdownConfig, {"drain_s": 1e308}), (TraceConfig, {"path": "traces", "rotate_s": 1e308})]
-)
-def test_a_number_that_cannot_be_used_later_is_refused(section: type[BaseModel], values: dict[str, object]) -> None:
+def test_a_number_that_cannot_be_used_later_is_refused() -> None:
     with pytest.raises(ValidationError, match="less than or equal"):
-        section.model_validate(values)
+        ShutdownConfig(drain_s=1e308)
 
 
 def test_mistakes_inside_and_between_the_parts_come_together() -> None:
@@ -283,14 +254,26 @@ class Echo(FeatureSection):
     times: int = 1
 
 
+class Echoes(Echo):
+    """A list of sections for this test."""
+
+    @classmethod
+    def field(cls) -> tuple[Any, Any]:
+        return list[Echoes], []
+
+
 def test_a_section_of_a_feature_stands_where_its_key_says_and_nowhere_without_the_feature() -> None:
     endpoints = {"e": {"transport": "memory", "authorities": ["a"], "echo": {"times": 2}}}
     file = {"authority": "gw", "endpoints": endpoints, "routes": [], "echo": {}}
-    kind = with_sections({"echo": Echo, "endpoints.*.echo": Echo})
+    kind = with_sections({"echo": Echo, "endpoints.*.echo": Echo, "echoes": Echoes})
     config = kind.model_validate(file)
     assert (config.section(Echo), config.endpoints["e"].section(Echo)) == (Echo(times=1), Echo(times=2))
     assert [key for key, _ in config.feature_sections()] == ["echo", "endpoints.e.echo"]
-    assert json_schema(kind)["properties"]["echo"]["description"] == "A section for this test. None: off."
+    several = kind.model_validate({**file, "echoes": [{"times": 7}, {}]})
+    assert [each.times for each in several.sections(Echoes)] == [7, 1]
+    assert [key for key, _ in several.feature_sections()] == ["echo", "echoes[0]", "echoes[1]", "endpoints.e.echo"]
+    texts = [json_schema(kind)["properties"][key]["description"] for key in ("echo", "echoes")]
+    assert texts == ["A section for this test. None: off.", "A list of sections for this test."]
     with pytest.raises(ValidationError) as caught:
         with_sections({}).model_validate(file)
     assert [error["loc"] for error in caught.value.errors()] == [("endpoints", "e", "echo"), ("echo",)]

@@ -26,8 +26,6 @@ METRICS = {"metrics": {"listen": "127.0.0.1:1"}}
         (JOURNAL, {"journal": {"path": "/k.db"}}, ["journal.path"]),
         (JOURNAL, {"journal": {"path": "/j.db", "memory": 1, "max_bytes": "2GiB"}}, ["journal.max_bytes", "journal.memory"]),
         (JOURNAL, {"journal": None}, ["journal"]),
-        ({"usubscription": {}}, {"usubscription": {"external": {"service": "//veh1/0/3/0"}}}, ["usubscription.external"]),
-        ({"usubscription": {}}, {"usubscription": None}, ["usubscription"]),
     ],
 )
 def test_what_needs_a_restart_is_named_by_its_key(before: dict[str, Any], after: dict[str, Any], keys: list[str]) -> None:

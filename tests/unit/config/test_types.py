@@ -1,7 +1,7 @@
 """The types of the configuration's values: what each accepts, and what it says to everything else."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -95,27 +95,6 @@ def test_names_are_of_letters_digits_and_three_marks() -> None:
         assert complaint(types.Name, name) == "expected a name of letters, digits and _ . -"
 
 
-def test_broadcasts_and_partitions_are_named_as_the_specification_says() -> None:
-    assert accepted(types.BroadcastName, "door_status") == "door_status"
-    assert complaint(types.BroadcastName, "1door").startswith("expected the name of a broadcast")
-    assert accepted(types.PartitionName, "front/left") == "front/left"
-    assert accepted(types.PartitionName, "") == ""
-    assert complaint(types.PartitionName, "front/*").startswith("expected a partition")
-    assert complaint(types.PartitionName, "a" * 600) == "expected a partition of at most 512 characters"
-
-
-def test_a_broadcast_has_a_partition() -> None:
-    kind = Annotated[dict[str, int], types.AfterValidator(types.at_least_one)]
-    assert accepted(kind, {"": 1}) == {"": 1}
-    assert complaint(kind, {}).startswith("expected at least one partition")
-
-
-def test_the_resource_of_a_topic_is_in_its_range() -> None:
-    assert [accepted(types.TopicResource, value) for value in (0x8000, 0xFFFE)] == [0x8000, 0xFFFE]
-    for value in (0x7FFF, 0xFFFF):
-        assert complaint(types.TopicResource, value) == "expected the resource of a topic, 0x8000 to 0xFFFE"
-
-
 def test_a_section_is_frozen_knows_its_keys_and_converts_nothing() -> None:
     class Window(types.Section):
         messages: types.Count = 7
@@ -135,15 +114,9 @@ def test_a_file_is_no_folder(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "sections",
-    [
-        {"journal": {"path": "/j/"}},
-        {"log": {"audit": "/a/"}},
-        {"control": {"http_token_file": "/t/"}},
-    ],
+    "sections", [{"journal": {"path": "/j/"}}, {"log": {"audit": "/a/"}}, {"control": {"http_token_file": "/t/"}}]
 )
 def test_no_section_takes_a_folder_for_a_file(sections: dict[str, Any]) -> None:
     raw = {"authority": "gw", "endpoints": {"e": {"transport": "memory", "authorities": ["veh1"]}}, "routes": []}
     with pytest.raises(ValidationError, match="the path of a file, not of a folder"):
         Config.model_validate(raw | sections)
-    assert Config.model_validate(raw | {"trace": {"path": "/traces/"}}).trace is not None

@@ -18,6 +18,7 @@ from streamer.clock import SystemClock
 from streamer.config.load import ConfigError, load
 from streamer.daemon import Daemon
 from streamer.features.api.readiness import unready
+from streamer.features.every import FILE
 from streamer.features.record import Feature
 from streamer.journal import codec
 from streamer.journal.journal import Journal
@@ -61,7 +62,7 @@ async def test_daemon_that_is_told_to_stop_while_it_starts_leaves_its_links_clos
 ) -> None:
     process = Process(tmp_path)
     process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     states: list[LinkState] = []
     for transport in daemon.transports.values():
         monkeypatch.setattr(transport, "set_state", lambda state, reason="": states.append(state))
@@ -525,7 +526,7 @@ async def test_fewer_listeners_than_the_routes_need_is_a_clear_error(
     monkeypatch.setattr(MemoryOptions, "listeners", ListenerOptions(max_listeners=1))
     process = Process(tmp_path)
     process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     with pytest.raises(ConfigError) as caught:
         await daemon.run()
     assert [str(each) for each in caught.value.problems] == [

@@ -11,6 +11,7 @@ import pytest
 from streamer.config.load import load
 from streamer.daemon import Daemon
 from streamer.delivery.router import Router
+from streamer.features.every import FILE
 from streamer.journal import codec
 from streamer.journal.batches import LetterBounds
 from streamer.journal.entries import Batch, Row
@@ -64,7 +65,7 @@ class Gate:
 async def test_the_port_answers_in_the_middle_of_a_recovery(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     monkeypatch.setenv("NOTIFY_SOCKET", str(process.file.parent / "notify"))
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     run = asyncio.create_task(daemon.run())
     await until(lambda: gate.slices == 1, "the first slice")
     assert await asyncio.to_thread(process.get, "/healthz") == "ok\n"
@@ -87,14 +88,14 @@ async def test_a_stop_in_the_middle_of_a_recovery_leaves_everything_in_the_journ
 ) -> None:
     gate = Gate(monkeypatch)
     process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     run = asyncio.create_task(daemon.run())
     await until(lambda: gate.slices == 1, "the first slice")
     signal.raise_signal(signal.SIGTERM)
     assert await run == 256
     assert "recovery_stopped progress=recovering 256 of 600 journal entries" in caplog.text
     gate.is_open = True
-    again = Daemon(load(process.file), process.file)
+    again = Daemon(load(process.file, kind=FILE), process.file)
     run = asyncio.create_task(again.run())
     await until(lambda: again.has_started, "the start")
     again.stop()
@@ -107,7 +108,7 @@ async def test_a_reload_in_the_middle_of_a_recovery_is_done_after_it(
 ) -> None:
     gate = Gate(monkeypatch)
     process.systemd.close()
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     run = asyncio.create_task(daemon.run())
     await until(lambda: gate.slices == 1, "the first slice")
     process.file.write_text(process.file.read_text().replace("routes:\n", SECOND_ROUTE))

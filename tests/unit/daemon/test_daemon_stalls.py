@@ -9,6 +9,7 @@ import pytest
 from streamer.clock import SystemClock
 from streamer.config.load import load
 from streamer.daemon import Daemon
+from streamer.features.every import FILE
 from streamer.transports.memory import MemoryReceived, MemoryTransport
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.uri import UUri
@@ -26,7 +27,7 @@ async def test_a_message_does_not_count_as_delivered_by_time_in_which_nothing_co
     process = Process(tmp_path)
     process.systemd.close()
     process.file.write_text(process.file.read_text().replace("bus: cloud", f"bus: stalls, unconfirmed_s: {UNCONFIRMED_S}"))
-    daemon = Daemon(load(process.file), process.file)
+    daemon = Daemon(load(process.file, kind=FILE), process.file)
     running = asyncio.create_task(daemon.run())
     await until(lambda: daemon.has_started, "the start")
     vehicle, store = daemon.transports["vehicle"], daemon.router.egresses["cloud"].store

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.config.models import Config
+from streamer.config.models import with_sections
 from streamer.routing.decide import decide
 from streamer.routing.outcome import Outcome
 from streamer.routing.table import RoutingTable
@@ -10,9 +10,10 @@ from streamer.uprotocol.message import UMessageType
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri, everything_at
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, EntityId
+from tests.unit.routing.serving import Serving
 
 SERVICES = RoutingTable.from_config(
-    Config.model_validate(
+    with_sections({"serving": Serving}).model_validate(
         {
             "authority": "gw",
             "endpoints": {
@@ -21,6 +22,7 @@ SERVICES = RoutingTable.from_config(
                 "cloud": {"transport": "memory", "authorities": ["backend", "*"]},
             },
             "routes": [{"from": "zenoh", "to": "cloud"}],
+            "serving": {},
         }
     ),
     ["cloud"],

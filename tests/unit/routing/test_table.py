@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 
-from streamer.config.models import Config
+from streamer.config.models import Config, with_sections
 from streamer.routing.table import RoutingTable, connecting, local_authorities
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER, USUBSCRIPTION
+from tests.unit.routing.serving import Serving
 
 TOPIC = "//veh1/A/1/8000"
+
+
+FILE = with_sections({"serving": Serving})
 
 
 def configuration(endpoints: dict[str, Any] | None = None, **changes: Any) -> Config:
@@ -26,7 +30,7 @@ def configuration(endpoints: dict[str, Any] | None = None, **changes: Any) -> Co
         },
         "routes": [{"from": "vehicle", "to": "cloud", "publish": [TOPIC]}, {"from": "cloud", "to": "vehicle"}],
     }
-    return Config.model_validate(raw | changes)
+    return FILE.model_validate(raw | changes)
 
 
 def table(config: Config | None = None, addressed: tuple[str, ...] = (), services: bool = False) -> RoutingTable:
@@ -114,15 +118,14 @@ def test_services_live_at_our_own_authority() -> None:
     assert ("veh1", *USTREAMER) not in table(services=True).services
 
 
-def test_usubscription_is_the_service_of_all_devices_on_this_side() -> None:
-    found = table(configuration({"cloud": {"global": True}}), services=True)
+def test_a_section_says_which_service_is_that_of_all_devices_on_this_side() -> None:
+    found = table(configuration({"cloud": {"global": True}}, serving={}), services=True)
     entities = {authority for authority, *entity in found.services if tuple(entity) == USUBSCRIPTION}
     assert entities == {"gateway", "veh1", "veh2", "phone1"}
 
 
-def test_usubscription_is_the_service_of_nobody_else_if_there_is_another() -> None:
-    config = configuration(usubscription={"external": {"service": "//veh1/0/3/0"}})
-    assert table(config, services=True).services == {("gateway", *USTREAMER), ("gateway", *USUBSCRIPTION)}
+def test_without_such_a_section_a_service_lives_at_our_own_authority_only() -> None:
+    assert table(services=True).services == {("gateway", *USTREAMER), ("gateway", *USUBSCRIPTION)}
 
 
 # networks that connect devices
@@ -139,4 +142,4 @@ def test_devices_on_other_networks_are_local_by_name() -> None:
 
 
 def test_the_configuration_may_list_the_local_devices() -> None:
-    assert local_authorities(configuration(usubscription={"local": ["veh9"]}), ()) == ("veh9",)
+    assert local_authorities(configuration(serving={"local": ["veh9"]}), ()) == ("veh9",)

@@ -7,9 +7,12 @@ import pytest
 
 from streamer.config.models import Config
 from streamer.config.types import MIB
+from streamer.features.every import FILE
 from streamer.tools.cost import disk_bytes, memory_bytes, memory_hint, sum_line
 from tests.configurations import config_of, endpoint_of
 from tests.unit.deployed import unit
+
+pytestmark = pytest.mark.needs("usubscription", "traces")
 
 
 def config(**sections: Any) -> Config:
@@ -19,7 +22,7 @@ def config(**sections: Any) -> Config:
         authority="gateway",
         journal={"path": "/var/lib/streamer/journal.db"},
     )
-    return Config.model_validate(raw | sections)
+    return FILE.model_validate(raw | sections)
 
 
 def test_the_sums_are_those_of_the_document() -> None:

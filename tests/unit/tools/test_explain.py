@@ -7,6 +7,7 @@ import pytest
 
 from streamer.clock import SystemClock
 from streamer.config.load import load
+from streamer.features.every import FILE
 from streamer.features.judge.command_explain import Remembered
 from streamer.main import main
 from streamer.transports.base import TransportContext
@@ -332,7 +333,7 @@ def test_explain_knows_who_has_subscribed_and_what_is_paused(
     assert "goes nowhere: unwanted" in capsys.readouterr().out
 
     async def live() -> None:
-        config = load(file)
+        config = load(file, kind=FILE)
         core = LocalTransport(TransportContext(LOCAL_ENDPOINT, config.authority), served(config))
         service_host = HostOn(tmp_path / "journal.db", config, core, Remembered(), SystemClock())
         service_host.start()

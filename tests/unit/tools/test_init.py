@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamer.config.load import load, warnings
+from streamer.features.every import FILE
 from streamer.main import main
 from streamer.tools.init_file import LISTEN, ROLES
 from tests.unit.tools.commands import status_of
@@ -47,7 +48,7 @@ def test_check_passes_and_has_no_hint(role: str, tmp_path: Path, capsys: pytest.
     path = tmp_path / "streamer.yaml"
     text = written(path, "init", "--role", role, "--authority", "me", *BY_ROLE[role])
     assert main(["check", "--config", str(path)]) == 0
-    config = load(path, {})
+    config = load(path, {}, kind=FILE)
     # A device with two addresses, as they were given: they may be routers that are linked.
     found = [each for each in warnings(config) if not each.startswith("endpoints.dev-a.options.connect: ")]
     assert found == []
@@ -75,7 +76,7 @@ def test_yes_takes_addresses_of_this_machine_and_says_so(
 
 def test_a_gateway_has_no_route_between_vehicles(tmp_path: Path) -> None:
     written(tmp_path / "a.yaml", "init", "--role", "cloud-gateway", *BY_ROLE["cloud-gateway"])
-    routes = {(route.from_, route.to) for route in load(tmp_path / "a.yaml", {}).routes}
+    routes = {(route.from_, route.to) for route in load(tmp_path / "a.yaml", {}, kind=FILE).routes}
     assert len(routes) == 4
     assert all("cloud" in pair for pair in routes)
 
@@ -89,14 +90,14 @@ def test_a_gateway_has_no_route_between_vehicles(tmp_path: Path) -> None:
 )
 def test_the_role_says_how_topics_are_made(tmp_path: Path, role: str, topics: dict[str, str]) -> None:
     written(tmp_path / "a.yaml", "init", "--role", role, *BY_ROLE[role])
-    endpoints = load(tmp_path / "a.yaml", {}).endpoints.values()
+    endpoints = load(tmp_path / "a.yaml", {}, kind=FILE).endpoints.values()
     assert {each.authorities[0]: each.options.topics for each in endpoints if each.transport == "mqtt5"} == topics
 
 
 def test_certificates_and_the_journal_are_files(tmp_path: Path) -> None:
     words = ("--ca-file", "/etc/a: b/ca", "--cert-file", "/c", "--key-file", "/k")
     written(tmp_path / "a.yaml", *GATEWAY, *words, "--journal", "/j.db")
-    config = load(tmp_path / "a.yaml", {})
+    config = load(tmp_path / "a.yaml", {}, kind=FILE)
     cloud = config.endpoints["cloud"].options
     assert (cloud.tls.ca_file, cloud.tls.key_file) == (Path("/etc/a: b/ca"), Path("/k"))
     assert config.journal is not None
@@ -170,7 +171,7 @@ def test_it_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert status_of(*GATEWAY, "--output", "-") == 0
     path = tmp_path / "a.yaml"
     path.write_text(capsys.readouterr().out)
-    assert load(path, {}).endpoints.keys() == {"veh1", "cloud"}
+    assert load(path, {}, kind=FILE).endpoints.keys() == {"veh1", "cloud"}
 
 
 def dialogue(tmp_path: Path, *answers: str) -> tuple[int, str, str]:
@@ -204,7 +205,7 @@ def test_bad_answers_are_asked_again_with_what_was_expected(tmp_path: Path) -> N
     assert "[cloud=mqtt://127.0.0.1:1883]: " in output
     assert output.count("File with the key of that certificate: ") == 2
     assert "password" not in output
-    config = load(tmp_path / "a.yaml", {})
+    config = load(tmp_path / "a.yaml", {}, kind=FILE)
     assert (config.authority, list(config.endpoints)) == ("gw.veh1", ["veh1", "cloud"])
     assert "# " in text
 

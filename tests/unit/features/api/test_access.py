@@ -11,8 +11,7 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from streamer.config.metrics import MetricsConfig
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig, MetricsConfig
 from streamer.config.token import SHORTEST_TOKEN, read_token
 from streamer.features.api.access import USER_HEADER, access, caller_of
 from streamer.features.api.answers import API

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from streamer.features.budget.feature import BudgetFeature
-from streamer.features.record import one_of
 from streamer.transports.base import ByteCounts, Report
+from tests.hosted import one_of
 from tests.unit.features.api.daemon import DaemonHarness
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from streamer.features.budget.feature import BudgetFeature
-from streamer.features.record import one_of
 from streamer.transports.base import ByteCounts, Report
 from streamer.transports.memory import MemoryTransport
 from streamer.uprotocol.message import Options, UMessage, UPriority, publish
 from streamer.uprotocol.uri import UUri
 from tests.clock import FakeClock
+from tests.hosted import one_of
 from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.budget.meter import endpoints
 from tests.waiting import until

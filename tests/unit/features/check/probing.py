@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamer.config.models import Config
 from streamer.features.check import machine, probe
+from streamer.features.every import FILE
 from streamer.main import main
 from streamer.transports.probe import Answer, Probe, Verdict
 
@@ -25,7 +25,7 @@ def answers(probes: Iterable[Probe]) -> dict[str, Answer]:
 
 
 def of_stores(used: Any = frozenset(), **sections: Any) -> dict[str, Answer]:
-    return answers(machine.stores(Config.model_validate(raw(**sections)), used))
+    return answers(machine.stores(FILE.model_validate(raw(**sections)), used))
 
 
 def checked(tmp_path: Path, **sections: Any) -> int:

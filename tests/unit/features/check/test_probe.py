@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from streamer.config.models import Config
 from streamer.features.check import machine, probe
+from streamer.features.every import FILE
 from streamer.files import in_thread
 from streamer.journal.file import DatabaseFile
 from streamer.journal.lock import FileLock
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def of_files(**sections: Any) -> dict[str, Answer]:
-    return answers(machine.files(Config.model_validate(raw(**sections))))
+    return answers(machine.files(FILE.model_validate(raw(**sections))))
 
 
 # the command
@@ -118,7 +118,7 @@ def test_a_file_without_content_is_a_problem(tmp_path: Path, content: str | None
 def test_a_token_that_no_request_could_use_is_a_problem_and_not_shown(tmp_path: Path) -> None:
     path = token_file(tmp_path, "s3cret")
     options = raw(control={"http_token_file": str(path)})
-    answers = asyncio.run(probe.run_all([*machine.files(Config.model_validate(options))]))
+    answers = asyncio.run(probe.run_all([*machine.files(FILE.model_validate(options))]))
     assert [answer.verdict for answer in answers] == [Verdict.OK, Verdict.PROBLEM]
     assert all("s3cret" not in answer.text for answer in answers)
 
@@ -270,7 +270,7 @@ async def test_a_port_that_never_answers_is_not_waited_for(tmp_path: Path, monke
     released = threading.Event()
     monkeypatch.setattr(probe, "ask", lambda *arguments, **named: released.wait(60))
     monkeypatch.setattr(probe, "ASK_S", 0.01)
-    assert await probe._running(tmp_path, Config.model_validate(raw())) is None
+    assert await probe._running(tmp_path, FILE.model_validate(raw())) is None
     released.set()
 
 

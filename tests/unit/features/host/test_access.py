@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.features.host.access import Access, Caller, SubscribeRule
 from streamer.uprotocol.uri import UUri
 from tests.configurations import config_of, endpoint_of
@@ -23,7 +23,7 @@ def access(**changes: Any) -> Access:
             {"from": "broker", "to": "vehicle", "publish": ["//backend/C/1/FFFF"]},
         ],
     )
-    config = Config.model_validate(raw | changes)
+    config = FILE.model_validate(raw | changes)
     return Access.from_config(config)
 
 

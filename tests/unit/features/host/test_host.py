@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from streamer.clock import SystemClock
-from streamer.config.models import Config
+from streamer.features.every import FILE
 from streamer.features.host import host as module
 from streamer.features.host.access import Caller
 from streamer.features.host.state import StateError, StateFile
 from streamer.features.pause.feature import PauseFeature
-from streamer.features.record import one_of
 from streamer.features.usubscription.feature import UsubscriptionFeature
 from streamer.routing.pause_rules import PauseRule
 from streamer.transports.base import LinkState, TransportContext
@@ -23,7 +22,7 @@ from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import LOCAL_ENDPOINT, PING, USTREAMER
 from tests.configurations import config_of, endpoint_of
-from tests.hosted import HostOn, served
+from tests.hosted import HostOn, one_of, served
 from tests.unit.features.host.fake_router import FakeRouter
 from tests.unit.features.host.local_transport import RecordingLocalTransport
 from tests.waiting import until
@@ -37,7 +36,7 @@ class World:
     """A service host with its endpoint and router."""
 
     def __init__(self, **changes: Any) -> None:
-        config = Config.model_validate(RAW | changes)
+        config = FILE.model_validate(RAW | changes)
         self.local = LocalTransport(TransportContext(LOCAL_ENDPOINT, "gw"), served(config))
         self.router = FakeRouter()
         path = None if config.journal is None else config.journal.path
@@ -119,7 +118,7 @@ async def test_without_usubscription_only_core_ustreamer_is_there() -> None:
 
 
 async def test_everybody_gets_an_answer_to_a_ping(caplog: pytest.LogCaptureFixture) -> None:
-    config = Config.model_validate(RAW | {"usubscription": None})
+    config = FILE.model_validate(RAW | {"usubscription": None})
     local = RecordingLocalTransport("gw", *served(config))
     services = HostOn(None, config, local, FakeRouter(), SystemClock())
     services.open()

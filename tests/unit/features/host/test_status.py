@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from streamer.config.services import StatusConfig
-from streamer.features.host.status import LIFETIME, StatusService
+from streamer.features.host.status import LIFETIME, StatusConfig, StatusService
 from streamer.uprotocol.message import UMessageType, UPayloadFormat
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.uri import UUri

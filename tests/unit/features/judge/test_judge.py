@@ -31,7 +31,6 @@ def config(**changes: Any) -> Config:
                 {"from": "vehicle", "to": "spare"},
                 {"from": "cloud", "to": "vehicle"},
             ],
-            "usubscription": None,
         }
         | changes
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.host.state import StateError
+from streamer.features.multicast.ids import Catalogue, MulticastId
 from streamer.features.multicast.service import REGISTER, RESOLVE, UNREGISTER, MulticastReceivers, Registration, filters
-from streamer.uprotocol.multicast import Catalogue, MulticastId
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri, everything_at
@@ -48,7 +48,7 @@ class ReceiversHarness:
         self.router = FakeRouter()
         self.state = StateOn(path, MulticastReceivers.TABLES)
         self.state.open()
-        self.receivers = MulticastReceivers(self.state, self.router, catalogue, access, 2)
+        self.receivers = MulticastReceivers(self.state, self.router, catalogue, access)
         self.receivers.restore()
 
     async def register(self, receiver: UUri, partition: str) -> frozenset[UUri]:
@@ -351,7 +351,10 @@ async def test_one_authority_and_one_receiver_have_their_quotas(
     await service.register(OTHER_APP, "front/left")
 
 
-async def test_authorities_that_nobody_has_named_are_bounded_for_each_topic(service: ReceiversHarness) -> None:
+async def test_authorities_that_nobody_has_named_are_bounded_for_each_topic(
+    service: ReceiversHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamer.features.multicast.service.MAX_AUTHORITIES_PER_TOPIC", 2)
     for number in range(2):
         await service.register(UUri(f"evil{number}", 1, 1, 0), "front")
     await _exhausted(service, UUri("evil2", 1, 1, 0), "front")

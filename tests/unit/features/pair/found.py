@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from streamer.features.pair.feature import PairFeature
 from streamer.features.pair.paired import Paired
-from streamer.features.record import Feature, one_of
+from streamer.features.record import Feature
+from tests.hosted import one_of
 
 
 def pair_of(features: Iterable[Feature]) -> Paired:

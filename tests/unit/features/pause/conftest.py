@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig
 from tests.unit.features.pause.pausing import BEARER, AdminHarness
 
 

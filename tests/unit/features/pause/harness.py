@@ -9,7 +9,7 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from streamer.clock import Clock
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig
 from streamer.features.host.access import Access, Caller
 from streamer.features.host.rpc import RpcService
 from streamer.features.host.state import StateError, Statement

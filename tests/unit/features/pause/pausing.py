@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamer.config.metrics import MetricsConfig
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig, MetricsConfig
 from streamer.features.api.metrics import Exposition
 from streamer.features.api.server import AdminServer
 from streamer.features.host.access import Access

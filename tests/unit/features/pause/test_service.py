@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from streamer.config.services import ControlConfig
+from streamer.config.metrics import ControlConfig
 from streamer.features.host.access import Access, Caller
 from streamer.features.pause.service import FETCH, PAUSE, RESUME, PausedRule, PauseService
 from streamer.routing.pause_rules import MAX_RULES, PauseRule

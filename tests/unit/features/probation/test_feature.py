@@ -11,17 +11,7 @@ from streamer.config.models import Config
 from streamer.transports.base import LinkState
 from streamer.uprotocol.proto import ustreamer_v1_pb2 as pb
 from tests.unit.features.api.daemon import running
-from tests.unit.features.probation.world import (
-    begin,
-    change,
-    feature,
-    gone_back,
-    kept_file,
-    notes,
-    reload,
-    state,
-    window,
-)
+from tests.unit.features.probation.world import begin, change, feature, gone_back, kept_file, notes, reload, state, window
 
 
 async def test_a_confirmed_configuration_stays_and_nothing_is_kept(tmp_path: Path) -> None:

@@ -5,16 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.features.api.daemon import running
-from tests.unit.features.probation.world import (
-    begin,
-    change,
-    gone_back,
-    kept_file,
-    notes,
-    reload,
-    started_again,
-    window,
-)
+from tests.unit.features.probation.world import begin, change, gone_back, kept_file, notes, reload, started_again, window
 
 
 async def test_the_refused_text_is_not_used_again_at_a_reload_or_a_start_until_it_is_confirmed(tmp_path: Path) -> None:

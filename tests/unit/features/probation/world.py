@@ -8,7 +8,7 @@ from pathlib import Path
 from streamer.daemon import Daemon
 from streamer.features.every import load_in_use
 from streamer.features.probation.feature import ProbationFeature
-from streamer.features.record import one_of
+from tests.hosted import one_of
 from tests.unit.features.api.daemon import DaemonHarness
 from tests.waiting import until
 

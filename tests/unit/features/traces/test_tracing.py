@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamer import __version__
-from streamer.config.stores import TraceConfig
 from streamer.features.traces import tracing as tracing_module
+from streamer.features.traces.config import TraceConfig
 from streamer.features.traces.tracing import Tracing
 from streamer.uprotocol.form import IS_COMPILED
 from tests.unit.delivery.messages import NOW_MS, message, push, route_queue

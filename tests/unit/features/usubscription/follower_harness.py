@@ -5,8 +5,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from streamer.config.services import ExternalUsubscriptionConfig, UsubscriptionConfig
 from streamer.features.usubscription import Follower, v3, wire
+from streamer.features.usubscription.config import ExternalUsubscriptionConfig, UsubscriptionConfig
 from streamer.uprotocol.message import UMessage, UPayloadFormat, notification, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto

@@ -5,9 +5,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.usubscription import USubscription, v3, wire
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.entries import SubscriptionState
 from streamer.uprotocol.message import Options, UMessage, UMessageType, UPayloadFormat, notification, request, response
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb

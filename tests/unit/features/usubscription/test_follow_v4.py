@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.usubscription import v4, wire
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.uprotocol.message import notification
 from streamer.uprotocol.proto import usubscription_v4_pb2 as pb
 from streamer.uprotocol.protobuf import status_to_proto, uri_from_proto, uri_to_proto

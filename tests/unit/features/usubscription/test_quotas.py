@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.usubscription import rows, service, v3
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.outbox import MAX_UNSAFE_MESSAGES
 from streamer.features.usubscription.quotas import Limits
 from streamer.uprotocol.proto import usubscription_v3_pb2 as pb

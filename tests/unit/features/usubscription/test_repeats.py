@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.usubscription import v3
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.uprotocol.status import UCode
 from streamer.uprotocol.uri import UUri
 from streamer.uprotocol.well_known import USUBSCRIPTION

@@ -19,10 +19,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streamer.config.services import UsubscriptionConfig
 from streamer.features.host.access import Access, SubscribeRule
 from streamer.features.host.state import Entry, Row, Statement
 from streamer.features.usubscription import rows
+from streamer.features.usubscription.config import UsubscriptionConfig
 from streamer.features.usubscription.entries import (
     Cause,
     Change,

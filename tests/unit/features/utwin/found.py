@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from streamer.features.record import Feature, one_of
+from streamer.features.record import Feature
 from streamer.features.utwin.feature import UtwinFeature
 from streamer.features.utwin.last_values import LastValues
 from streamer.features.utwin.service import UTwin
+from tests.hosted import one_of
 
 
 def utwin_of(features: Iterable[Feature]) -> UTwin:

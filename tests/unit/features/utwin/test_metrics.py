@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-from streamer.features.record import one_of
 from streamer.features.utwin.feature import UtwinFeature
 from streamer.uprotocol.message import publish
 from tests.flow.harness import SPEED
+from tests.hosted import one_of
 from tests.unit.features.api.daemon import DaemonHarness, running
 from tests.unit.features.utwin.found import last_values_of
 from tests.waiting import until

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.uprotocol.multicast import MAX_ID_LENGTH, Catalogue, MulticastId, Partition
+from streamer.features.multicast.ids import MAX_ID_LENGTH, Catalogue, MulticastId, Partition
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
 from tests.unit.uprotocol.strategies import uentities

@@ -1,31 +1,19 @@
-"""The sections of the configuration for the streamer's own services."""
+"""The section `usubscription` of the configuration."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from streamer.config.types import (
-    MIB,
-    BroadcastName,
-    Count,
-    Entity,
-    EntityPattern,
-    FilePath,
-    PartitionName,
-    Pattern,
-    Section,
-    SingleAuthority,
-    Size,
-    Topic,
-    TopicResource,
-    at_least_one,
-    expected,
-)
+from streamer.config.checks import Finding, part
+from streamer.config.exposure import open_to_all
+from streamer.config.models import Config, RouteConfig
+from streamer.config.types import MIB, Count, Entity, EntityPattern, Pattern, Section, SingleAuthority, Size, Topic, expected
+from streamer.features.host.access import MAX_AUTHORITIES_PER_TOPIC, AccessRules, SubscribeRule, SubscriptionSection
 from streamer.uprotocol.uri import ANY_AUTHORITY, UUri, everything_at
-from streamer.uprotocol.well_known import USUBSCRIPTIONS
+from streamer.uprotocol.well_known import USUBSCRIPTIONS, EntityId
 
-MOST_EVERY_S = 14 * 86_400
-"""A status expires after three times its interval, and a TTL has 32 bits of milliseconds: less than 50 days."""
+_NOTIFICATION_BYTES = 128 * MIB
 
 
 def _usubscription(service: UUri) -> UUri:
@@ -56,7 +44,7 @@ class SubscribePermission(Section):
     """Patterns of the topics that they may subscribe to."""
 
 
-class UsubscriptionConfig(Section):
+class UsubscriptionConfig(SubscriptionSection):
     """The uSubscription service."""
 
     local: list[SingleAuthority] | None = None
@@ -84,7 +72,7 @@ class UsubscriptionConfig(Section):
     """The lowest bound for the subscriptions of all uEntities at one authority."""
     max_subscriptions_per_subscriber: ClassVar[int] = 1000
     """Subscriptions of one uEntity; not for uSubscription services, which subscribe for their whole device."""
-    max_authorities_per_topic: ClassVar[int] = 64
+    max_authorities_per_topic: ClassVar[int] = MAX_AUTHORITIES_PER_TOPIC
     """Authorities with subscribers of one topic, beside those that the configuration names: on an off-vehicle broker each
     gets a copy of a Publish."""
     max_observers: ClassVar[int] = 10_000
@@ -105,33 +93,65 @@ class UsubscriptionConfig(Section):
             return [everything_at(ANY_AUTHORITY)] if self.initial else []
         return self.initial
 
+    @classmethod
+    def field(cls) -> tuple[Any, Any]:
+        return cls | None, cls()
 
-class ControlConfig(Section):
-    """The uEntities and programs that may pause and resume topics over uProtocol, and change everything else over HTTP."""
+    @classmethod
+    def fixed_keys(cls) -> tuple[str, ...]:
+        return ("external",)  # it decides what the tables contain
 
-    allow: list[EntityPattern] = []
-    """Patterns of uEntities (resource 0) that may pause and resume over uProtocol. Empty: nobody."""
-    max_rules: ClassVar[int] = 100
-    """Pause rules that one uEntity may have added."""
-    http: Literal["loopback", "any"] = "loopback"
-    """From where changes over HTTP are accepted: this machine, or anywhere. Both need the token or a certificate."""
-    http_token_file: FilePath | None = None
-    """A file with that token. None: the streamer creates one beside the journal (``journal.db``: ``journal-token``)."""
+    @property
+    def memory_bytes(self) -> int:
+        return _NOTIFICATION_BYTES if self.external is None else 0
 
+    @property
+    def local_authorities(self) -> Sequence[str] | None:
+        return self.local
 
-class MulticastConfig(Section):
-    """A broadcast of a provider, and the topic of each of its partitions."""
+    @property
+    def local_entities(self) -> Sequence[EntityId]:
+        return USUBSCRIPTIONS if self.external is None else ()
 
-    provider: Entity
-    """The uEntity that publishes the broadcast."""
-    broadcast: BroadcastName
-    """The broadcast's name in the provider's interface."""
-    partitions: Annotated[dict[PartitionName, TopicResource], AfterValidator(at_least_one)]
-    """Maps each partition (empty: none) to the resource of its topic at the provider."""
+    @property
+    def access_rules(self) -> AccessRules:
+        subscribe = None
+        if self.subscribe is not None:
+            subscribe = tuple(SubscribeRule(each.from_, tuple(each.topics)) for each in self.subscribe)
+        fetch, reset = (None if patterns is None else tuple(patterns) for patterns in (self.fetch, self.reset))
+        return subscribe, fetch, reset
 
+    @classmethod
+    def mistakes(cls, raw: Any) -> Iterator[Finding]:
+        if part(part(raw, "usubscription"), "initial") and part(raw, "utwin") is None:
+            yield Finding(("usubscription", "initial"), "expected a section `utwin` as well: it keeps the last messages")
 
-class StatusConfig(Section):
-    """The status that the streamer publishes on ``//AUTHORITY/4/1/8002``."""
+    def hints(self, config: Config) -> Iterator[str]:
+        yield from open_to_all("usubscription.subscribe", (each.from_ for each in self.subscribe or ()))
+        yield from open_to_all("usubscription.fetch", self.fetch or ())
+        yield from open_to_all("usubscription.reset", self.reset or ())
+        if config.divided and self.external is None and self.local != []:
+            yield (
+                f"usubscription.local: a Request to the service of a local authority that comes in through "
+                f"{' or '.join(config.divided)} reaches any one of the streamers, and each keeps subscriptions of its own; "
+                "use usubscription.external, or local: []"
+            )
+        for route in config.routes:
+            if self._forwards_nothing(config, route):
+                yield (
+                    f"route {route.name}: it publishes nothing, and usubscription.subscribe permits nobody behind "
+                    f"{route.to!r} to subscribe: no Publish goes over it; set one of them, or usubscription.local if they "
+                    "are on this device"
+                )
 
-    every_s: Annotated[float, Field(ge=1, le=MOST_EVERY_S)] = 60
-    """The interval. A change of health is published at once, at most ten times in it. A status expires after three."""
+    def _forwards_nothing(self, config: Config, route: RouteConfig) -> bool:
+        """Return whether no Publish can go over a route, because no authority at its end may subscribe."""
+        if route.publish or self.external is not None or self.subscribe:
+            return False
+        far = config.endpoints[route.to]
+        if self.subscribe is None and (far.authorities != [ANY_AUTHORITY] or route.publish_to):
+            return False
+        if self.local is None:
+            is_far = route.to in config.addressed if far.is_global is None else far.is_global
+            return is_far or far.authorities == [ANY_AUTHORITY]
+        return not set(far.authorities) & {*self.local, config.authority}
