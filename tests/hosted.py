@@ -19,8 +19,6 @@ from tests.unit.journal.harness import BOUNDS
 
 JOURNAL_TABLES = journal_tables(FEATURES)
 TABLES = JOURNAL_TABLES.create
-
-
 _Kind = TypeVar("_Kind", bound=Feature)
 
 

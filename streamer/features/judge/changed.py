@@ -92,7 +92,8 @@ def _comparable(config: Config, renamed: Mapping[str, str]) -> dict[str, Any]:
         each |= {key: _own(value, common[key]) for key, value in each.pop("queue_policy").items()}
         routes[each["name"]] = each
     data["routes"] = routes
-    data["multicast"] = {f"{each['provider']} {each['broadcast']}": each for each in data["multicast"]}
+    broadcasts = data.get("multicast", ())  # not there in a program without them
+    data["multicast"] = {f"{each['provider']} {each['broadcast']}": each for each in broadcasts}
     sorted_data: dict[str, Any] = _sorted(data, "")
     return sorted_data
 

@@ -42,7 +42,7 @@ class ProbationFeature(Feature):
 
     @classmethod
     def in_place_of(cls, config: Config, at_start: bool) -> str | None:
-        kept = files.read(config)
+        kept = files.read(config, is_told=not at_start)
         has_ended = at_start and os.environ.get(_SAME_PROCESS, "").partition(" ")[0] != (kept and kept.digest)
         is_refused = kept is not None and kept.digest == digest_of(config.text) and (has_ended or kept.why)
         return kept.text if kept is not None and is_refused else None

@@ -37,14 +37,15 @@ def _file(config: Config) -> Path:
     return config.journal.path.with_name(f"{config.journal.path.stem}-probation.json")
 
 
-def read(config: Config) -> KeptConfig | None:
-    """Return what is kept; None: nothing that can be used."""
+def read(config: Config, is_told: bool = True) -> KeptConfig | None:
+    """Return what is kept; None: nothing that can be used. ``is_told``: log why; before a start, there is no log."""
     try:
         return KeptConfig(**json.loads(read_file(_file(config))))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError) as exc:
-        logger.error("probation_unreadable file=%s reason=%s", _file(config), exc)
+        if is_told:
+            logger.error("probation_unreadable file=%s reason=%s", _file(config), exc)
         return None
 
 

@@ -11,8 +11,6 @@ from streamer.uprotocol.well_known import LOCAL_ENDPOINT, USTREAMER, USUBSCRIPTI
 from tests.unit.routing.serving import Serving
 
 TOPIC = "//veh1/A/1/8000"
-
-
 FILE = with_sections({"serving": Serving})
 
 

@@ -1,12 +1,20 @@
-"""Multicast ids: the grammar, the examples of the document, and the catalogue against a simple matcher."""
+"""Multicast ids: the grammar, the examples of the document, the catalogue against a simple matcher, and the section."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamer.config.load import ConfigError, load
+from streamer.features.every import FILE
+from streamer.features.multicast.config import MulticastConfig
+from streamer.features.multicast.config import catalogue as catalogue_of
 from streamer.features.multicast.ids import MAX_ID_LENGTH, Catalogue, MulticastId, Partition
 from streamer.uprotocol.status import UCode, UStatusError
 from streamer.uprotocol.uri import UUri
+from tests.configurations import config_of, endpoint_of
 from tests.unit.uprotocol.strategies import uentities
 
 PROVIDER = UUri("veh1", 0xA8000, 2, 0)
@@ -278,3 +286,31 @@ def test_an_id_gives_its_topic_and_the_topic_its_id(entries: dict[MulticastId, i
 @given(st.builds(MulticastId, uentities, broadcasts, patterns))
 def test_the_text_of_an_id_is_read_back(multicast_id: MulticastId) -> None:
     assert MulticastId.parse(str(multicast_id)) == multicast_id
+
+
+ENTRY = {"provider": "//veh1/A8000/2/0", "broadcast": "doorOpened", "partitions": {"": 0x8001, "Front/left": 0xFFFE}}
+
+
+def loaded(*entries: dict[str, Any]) -> Any:
+    return FILE.model_validate(config_of({"e": endpoint_of("memory", "veh1")}, routes=[], multicast=list(entries)))
+
+
+def test_the_catalogue_has_every_partition() -> None:
+    found = catalogue_of(loaded(ENTRY, ENTRY | {"broadcast": "closed", "partitions": {"front": 0x8003}}))
+    assert {str(topic): str(found.id_of(topic)) for topic in found.topics} == {
+        "//veh1/A8000/2/8001": "//veh1/A8000/2/0/doorOpened",
+        "//veh1/A8000/2/FFFE": "//veh1/A8000/2/0/doorOpened/Front/left",
+        "//veh1/A8000/2/8003": "//veh1/A8000/2/0/closed/front",
+    }
+
+
+def test_a_broken_file_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    with pytest.raises(ConfigError) as caught:
+        load(Path("broken.yaml"), {}, kind=FILE)
+    assert f"{caught.value}\n" == Path("broken.expected").read_text()
+
+
+@pytest.mark.parametrize("entries", [7, [{"provider": 7}, {"provider": "//", "broadcast": "doors"}, None]])
+def test_values_that_are_wrong_in_themselves_are_left_to_their_models(entries: Any) -> None:
+    assert list(MulticastConfig.mistakes({"multicast": entries})) == []

@@ -1,12 +1,16 @@
-"""Where traces are stored, in which order files are taken, and which go first when there are too many."""
+"""The section `trace`; where traces are stored, in which order files are taken, and which go first if there are too many."""
 
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from streamer.features.every import FILE
+from streamer.features.traces.config import TraceConfig
 from streamer.features.traces.layout import Compaction, Deleted, Folders, sync
+from tests.configurations import config_of, endpoint_of
 
 DAY = date(2026, 11, 21)
 NOW_S = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
@@ -176,3 +180,22 @@ def test_closed_events_are_deleted_with_the_spool_and_its_folder_stays(folders: 
     (folders.events / "1-1.arrows").write_bytes(bytes(10))
     assert folders.keep_to(0, NOW_S) == Deleted(1, 10)
     assert folders.events.is_dir()
+
+
+def test_a_folder_is_enough(tmp_path: Path) -> None:
+    options = TraceConfig.model_validate({"path": f"{tmp_path}/"})
+    assert (options.rotate_s, options.max_bytes, options.path) == (300, 4096 << 20, tmp_path)
+    assert [(each.max_bytes, each.open_bytes) for each in options.folders()] == [(4096 << 20, 64 << 20)]
+
+
+@pytest.mark.parametrize(("key", "value"), [("rotate_s", 1e308), ("rotate_bytes", 1)])
+def test_a_value_that_cannot_be_used_is_refused(key: str, value: float) -> None:
+    with pytest.raises(ValidationError):
+        TraceConfig.model_validate({"path": "traces", key: value})
+
+
+def test_the_folder_belongs_to_the_traces() -> None:
+    raw = config_of({"e": endpoint_of("memory", "veh1")}, routes=[], trace={"path": "/t"}, journal={"path": "/j.db"})
+    assert FILE.model_validate(raw).section(TraceConfig) is not None
+    with pytest.raises(ValidationError, match=r"the path /t is taken by trace\.path already"):
+        FILE.model_validate(raw | {"log": {"audit": "/t"}})
