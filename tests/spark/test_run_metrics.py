@@ -16,6 +16,7 @@ RULE_TESTS = ROOT / "deploy/prometheus/ustreamer-nightly-rules.test.yaml"
 VERDICT = {
     "date": "2026-11-20",
     "level": "unknown",
+    "reasons": [{"kind": "lost"}],
     "figures": {"lost": 0, "records_missing": 12_345_678, "files_left_out": 0},
 }
 
