@@ -131,6 +131,7 @@ LAST = {"topic": "", "id": "", "at": "", "age_s": -5, "ttl_ms": 1, "bytes": 3, "
 TAPPED = dict.fromkeys(
     ("t", "route", "ingress", "egress", "type", "source", "sink", "priority", "outcome", "code", "text"), ""
 )
+FINDING = {**dict.fromkeys(("minute", "verdict", "streamer", "id", "was", "class"), ""), "messages": 1}
 FULL: dict[str, Any] = {
     "/flows": {"flows": [FLOW], "next": "", "total": 1},
     "/paused": {"paused": [{"topic": "", "sink": "", "flows": 1, "messages": 2}]},
@@ -138,6 +139,7 @@ FULL: dict[str, Any] = {
     "/last-values": {"values": [LAST | {"payload": {"text": ""}}], "next": None, "total": 1, "is_on": True},
     "/explain": {"from": "", "goes": False, "why": [""], "hops": [HOP], "failure": {"outcome": "", "code": "", "text": ""}},
     "/config": {"fingerprint": "", "config": {"authority": [""]}},
+    "/live-audit": {"compares": True, "streamers": 1, "open_minutes": 1, "messages": {"lost": 1}, "findings": [FINDING]},
 }
 """What the daemon would have to say where it has nothing."""
 PAIR: dict[str, Any] = {
@@ -170,10 +172,8 @@ def test_hostile_texts_in_every_field_of_every_section_are_text(console: Console
             told.add(path)
             given = EVENTS if path == "/events" else {"message": TAPPED | {"payload": {"text": ""}, "bytes": 3}}
             said = "".join(f"event: {kind}\ndata: {json.dumps(hostile(data))}\n\n" for kind, data in given.items())
-            # A state is told when it changes.
-            said += f"event: state\ndata: {json.dumps(hostile(EVENTS['state']) | {'state': 'down'})}\n\n" * (
-                path == "/events"
-            )
+            changed = json.dumps(hostile(EVENTS["state"]) | {"state": "down"})  # a state is told when it changes
+            said += f"event: state\ndata: {changed}\n\n" * (path == "/events")
             route.fulfill(body=said, content_type="text/event-stream")
         elif path == "/history":
             route.continue_()

@@ -346,7 +346,7 @@ async def test_spans_that_one_collector_has_not_taken_are_for_the_one_that_a_rel
             sent = [it.publish() for _ in range(600)]  # more than go at once
             await until(lambda: it.own("ustreamer_otel_exports_total", signal="spans", result="failed") >= 1, "a failure")
             otel = one_of(it.daemon.features, OtelFeature)
-            otel.use(it.daemon.config.model_copy(update={"otel": after}))
+            otel.config = it.daemon.config.model_copy(update={"otel": after})
             await otel.reloaded()
             sent += [it.publish()]
             await until(lambda: len(second.spans) >= len(sent), "the spans")

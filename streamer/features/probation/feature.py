@@ -170,7 +170,8 @@ class ProbationFeature(Feature):
         state, why = self.result
         if self.kept is not None:
             state, why = "gone_back" if self.kept.why else "on_probation", self.kept.why
-        return {"state": state, "why": why, "notes": self.notes()}
+        links = {} if self._judge is None else {name: best.value for name, best in self._judge.links.items()}
+        return {"state": state, "why": why, "notes": self.notes(), "links": links}
 
     def families(self) -> Metrics:
         from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415

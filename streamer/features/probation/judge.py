@@ -25,12 +25,12 @@ class Measured(NamedTuple):
 
 
 class ProbationJudge:
-    """``before``: the reading before the reload; ``after``: the one with which it begins."""
+    """``before``: the reading before the reload; ``after``: that with which it begins. ``links``: the best state of each."""
 
     def __init__(self, before: Measured, after: Measured, patience_s: float) -> None:
         self._before, self._after, self._patience_s = before, after, patience_s
         self._since_s: Mapping[str, float] = {}
-        self._best = {**before.links}
+        self.links = {**before.links}
 
     def look(self, now: Measured, now_s: float) -> str:
         """Return why it is worse than before; empty: it is not."""
@@ -42,7 +42,7 @@ class ProbationJudge:
 
     def _worse(self, now: Measured) -> Iterator[str]:
         for name, state in now.links.items():
-            was = self._best[name] = max(self._best.get(name, state), state, key=_RANK.__getitem__)
+            was = self.links[name] = max(self.links.get(name, state), state, key=_RANK.__getitem__)
             if state is not was:
                 yield f"{name} was {was.value} and stays {state.value}"
         for name, waited in self._before.unconfirmed.items():

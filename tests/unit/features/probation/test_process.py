@@ -85,12 +85,10 @@ async def test_a_kill_in_the_middle_goes_back_and_the_command_has_waited_for_tha
     assert ENDED in await asyncio.to_thread(daemon.get, "/readyz")
 
 
-async def both_on_probation(
-    pair: Two, of_standby: str = "10m", of_active: str = "10m"
-) -> "tuple[Process, Process, list[asyncio.Task[tuple[int, str, str]]]]":
+async def both_on_probation(pair: Two) -> "tuple[Process, Process, list[asyncio.Task[tuple[int, str, str]]]]":
     """Put the standby and then the active one on probation, until the pair is protected; return active and standby."""
     active, standby = pair.active(), pair.standby()
-    waiting = [await reload(standby, of_standby), await reload(active, of_active)]
+    waiting = [await reload(standby, "10m"), await reload(active, "10m")]
     await pair.until_ready()
     for each in pair.both:
         assert "on probation until" in await asyncio.to_thread(each.body, "/readyz")
@@ -115,9 +113,9 @@ async def test_of_a_pair_one_that_dies_and_one_that_takes_over_both_go_back(tmp_
 
 async def test_of_a_pair_the_standby_follows_the_active_one_that_was_refused(tmp_path: Path) -> None:
     async with two(tmp_path) as pair:
-        active, _, waiting = await both_on_probation(pair, of_standby="60s")
-        text = active.file.read_text()
-        active.file.write_text(text.replace(SECOND_ROUTE, "routes:\n"))
+        active, standby, waiting = await both_on_probation(pair)
+        await standby.until(lambda: '"links": {"the pair": "up"}' in standby.get("/api/v1/probation"))  # it has looked
+        active.file.write_text(active.file.read_text().replace(SECOND_ROUTE, "routes:\n"))
         assert await asyncio.to_thread(active.reload) == 200
         assert [(status, err) for status, _, err in [await each for each in waiting]] == [
             (1, "gone back: the pair was up and stays down\n"),
