@@ -23,8 +23,8 @@ SECTIONS = (
     "subscriptions",
     "last-values",
     "configuration",
-    "tap",
     "live-audit",
+    "tap",
 )
 EXPECTED_ERRORS = ("Failed to load resource: the server responded with a status of", "Failed to load resource: net::ERR_")
 """What the browser itself writes about answers such as 401, and about a daemon that is away."""
